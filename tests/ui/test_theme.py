@@ -27,12 +27,14 @@ def test_ascii_has_the_same_width(text: str) -> None:
 @pytest.mark.parametrize(
     ("fancy", "plain"),
     [
-        ("╭─ 8 → 4 ─╮", "+- 8 > 4 -+"),
+        ("╭─ 8 → 4 ─╮", "+- 8-> 4 -+"),
+        ("│ ✓ No problems.  │", "| ok No problems. |"),
+        ("workers 8 → 4   +22 %", "workers 8 -> 4  +22 %"),
         ("▁▄█", "_=#"),
-        ("● ✓ × 68 °C", "* v x 68 C "),
+        ("● ✓ × 68 °C", "* + x 68 C "),
         ("reading …", "reading.."),
         ("big.…", "bi..."),
-        ("⣿⠒⠁", "**."),
+        ("⣿⠒⠁", "#*."),
         ("日", "??"),
         ("61 ± 2", "61+/-2"),
         ("+22 … +31 %", "+22...+31 %"),

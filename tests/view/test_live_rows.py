@@ -444,3 +444,15 @@ def test_the_rank_that_the_others_wait_for_is_the_same_in_the_row_the_bar_and_th
     shown = text(scene(state)._replace(causes={"slow-rank": 0.6}))
     assert "! other ranks 60 %" in shown
     assert "compute 100 %" not in shown
+
+
+def test_histories_of_the_first_seconds_are_equally_high() -> None:
+    recent = [
+        replace(
+            each, gpus=(replace(each.gpus[0], utilisation_pct=20.0 * n), replace(each.gpus[1], utilisation_pct=0.0))
+        )
+        for n, each in enumerate(samples(5, gpus=2))
+    ]
+    rows = [plain_text(row) for row in gpu_rows(GpuScene(recent[-1], recent, past_s=30.0), 120, 20)]
+    first, second = (next(y for y, row in enumerate(rows) if row.startswith(f"  {n}"[-2:])) for n in (0, 1))
+    assert len(rows) - 1 - second == second - first, "but for the axis"

@@ -113,3 +113,19 @@ def test_a_run_that_trains_elsewhere_is_named_with_its_key(width: int) -> None:
     assert "r: open it" in plain_text(shown) or width < 60
     assert "✓ Completed" in plain_text(shown)
     assert ("r007 demo" in plain_text(shown)) == (width >= 60)
+
+
+def test_without_a_planned_end_the_bar_is_that_of_the_epoch() -> None:
+    rank = running(START_S).ranks[0]
+    assert rank.latest is not None
+    rank = replace(rank, latest=replace(rank.latest, epoch_batch=147, epoch_batches=1250))
+    shown = text(scene(replace(running(START_S), total_steps=None, ranks={0: rank})))
+    assert "12 % of the epoch" in shown
+    assert "━" in shown
+    assert "left" not in shown
+
+
+def test_a_line_of_80_cells_has_the_speed() -> None:
+    shown = plain_text(status_line(scene(running(START_S))._replace(trains=""), 80))
+    assert "steps/s" in shown
+    assert "left" in shown

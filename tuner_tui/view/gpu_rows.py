@@ -127,7 +127,12 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
         return [*_in_columns(scene, gpus, columns, width), *problems]
     lines, number = -(-len(gpus) // columns), max(1, each - INDEX - SCALE)
     # A row says all of a GPU at rest; one on which we train keeps its height, lest the screen moves.
-    steady = [gpu.index not in scene.training and is_flat(_in_columns_of(scene, gpu, number), 100.0) for gpu in gpus]
+    columns_of = {gpu.index: _in_columns_of(scene, gpu, number) for gpu in gpus if gpu.index not in scene.training}
+    # In the first seconds nothing is said of it, as what is known does not reach to the left edge.
+    steady = [
+        (loads := columns_of.get(gpu.index)) is not None and loads[0] is not None and is_flat(loads, 100.0)
+        for gpu in gpus
+    ]
     flat = [all(steady[line::lines]) and not all(steady) for line in range(lines)]  # all: the rows are free
     tall = max(1, min(TALLEST_HISTORY, (room - 2 - lines - sum(flat)) // max(1, lines - sum(flat))))
     return [*_in_columns(scene, gpus, columns, width, [1 if low else tall for low in flat]), *problems]

@@ -215,7 +215,10 @@ def plots_rows(
         here = None if at is None else point(series)
         where, marks = ("", ()) if here is None else (f" at step {here[0]:,.0f}", (Mark(*here, POINT, "strong"),))
         curve = Curve(newest(series, number) + where, series.xs, series.ys)
-        heading, axes = legend(title, (curve,), cell_width), Axes(number, last_step, from_zero=from_zero)
+        heading, axes = (
+            legend(title, (curve,), cell_width),
+            Axes(f.significant if number is f.metric else number, last_step, from_zero=from_zero),
+        )
         return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height, marks)
 
     results = [(result, f.significant, False) for result in history.results]
@@ -241,7 +244,8 @@ def plots_rows(
     below = [line(TextSpan(shorten(f"unchanged: {steady}", width), "dim"))] if steady and height > SHORTEST_PLOT else []
     columns = max(1, min(len(plots), width // NARROWEST_PLOT))
     lines = -(-len(plots) // columns)
-    cell_width, cell_height = width // columns, max(min(SHORTEST_PLOT, height), (height - len(below)) // lines)
+    visible = max(1, min(lines, (height - len(below)) // SHORTEST_PLOT))
+    cell_width, cell_height = width // columns, (height - len(below) - (lines > visible)) // visible
     drawn = [draw() for draw in plots]
     rows = [
         line(*(fit(row, cell_width) for row in together))

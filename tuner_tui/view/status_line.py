@@ -91,18 +91,20 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     doing = line("  ", TextSpan(_phase_words(state, phase, scene.now_s), "bad" if stalled else ""))
     request = "SIGTERM received" if state.stop_requested == SIGNALLED else f"{state.stop_requested} requested"
     stopping = line(TextSpan(f"  {WARN} {request}", "warn")) if state.stop_requested else ()
-    done = f.share_of(state.step, state.total_steps)
-    share = line(TextSpan(align_right(format_share(done), 6), "strong")) if done is not None else ()
+    done, of = f.share_of(state.step, state.total_steps), ""
+    if done is None and state.position is not None:  # how many epochs there will be is not known
+        done, of = f.share_of(*state.position), " of the epoch"
+    share = line(TextSpan(align_right(format_share(done), 6), "strong"), of) if done is not None else ()
     steps = _steps(state)
     left_s = None if stalled else seconds_left(state, scene.now_s)
     left_text = "" if left_s is None else f"{format_rough_duration(left_s)} left"
-    left = line(f"  {align_left(left_text, LEFT_WIDTH)}") if done is not None else ()
+    left = line(f"  {align_left(left_text, LEFT_WIDTH)}") if done is not None and not of else ()
     loss_text = state.loss_problem or f"loss {f.metric(state.loss)}"
     loss = line("  ", TextSpan(loss_text, finite_style(state.loss))) if state.loss is not None else ()
     speed = line(f"  {align_right(f.significant(state.rates.steps_s), 5)} steps/s") if state.rates.steps_s else ()
     room = width - NARROWEST_BAR - 2 if done is not None else width
     shown = _fitting({"head": head, "doing": doing, "stopping": stopping, "share": share, "left": left, "loss": loss,
-                      "steps": steps, "name": name, "speed": speed}, room)  # fmt: skip
+                      "speed": speed, "steps": steps, "name": name}, room)  # fmt: skip
     bar_width = min(WIDEST_BAR, width - sum(map(line_width, shown.values())) - 1)
     bar = line(" ", *progress_bar(done, bar_width, tone)) if done is not None else ()
     order = ("head", "name", "doing", "stopping", "bar", "share", "steps", "left", "loss", "speed")

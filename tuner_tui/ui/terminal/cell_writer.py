@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise, zip_longest
 from typing import cast
 
-from rich.cells import get_character_cell_size
+from rich.cells import cell_len, get_character_cell_size
 from rich.color import ColorSystem
 from rich.console import Console, RenderableType
 from rich.segment import Segment
@@ -162,7 +162,6 @@ def _move_cursor(x: int, y: int) -> str:
 _SAME = {
     "-": "─╌┄╴╶═⎯–—‐‑−",
     "|": "│┃▏▎▍▕║┆",
-    "+": "┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝╠╣╦╩╬╋┏┓┗┛┣┫┳┻┠┨┯┷",
     "#": "█▉▊▋▌▇▆▐■◼⣿⣾⣷⣶⣼⣧⣯⣽",
     "%": "▓",
     "=": "▅▄▒━╸╺⣤⣴⣦⣠⣄",
@@ -174,7 +173,8 @@ _SAME = {
     ".": "·∙",
     ">": "▸▹▶→›❯⏵▷»↗",
     "<": "◂◀←‹❮⏴◁«",
-    "v": "▼▽↓▾↘✓✔",
+    "v": "▼▽↓▾↘",
+    "+": "✓✔┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝╠╣╦╩╬╋┏┓┗┛┣┫┳┻┠┨┯┷",
     "x": "×✗✘✖",
     "!": "⚠▪",
     "~": "≈∼…⋯±╍",
@@ -186,6 +186,9 @@ _SAME = {
 }
 _ELLIPSIS = re.compile("(?: |[!-~]{2})…")
 """With the cells before it that its dots need, unless a wide character could be among them."""
+_WORDS = {"✓": "ok", " →": " ->"}
+_LONGER = re.compile(r"(✓| →) ((?:\S| (?! ))*)  ")
+"""Signs whose words take a cell more, up to the next blanks that are two."""
 RIGHT_DOTS = 0xB8
 """The right column of dots of a braille character; a dotted curve uses none of them."""
 _ASCII = {ord(fancy): plain for plain, fancies in _SAME.items() for fancy in fancies}
@@ -195,7 +198,9 @@ def to_ascii(text: str) -> str:
     """Return `text` in ASCII, cell by cell: frames, bars and marks are replaced, anything else becomes `?`."""
     if text.isascii():
         return text
-    text = text.replace(" ± ", "+/-").replace(" … ", "...").replace(" °C", " C ")
+    while (longer := _LONGER.sub(lambda match: f"{_WORDS[match[1]]} {match[2]} ", text)) != text:
+        text = longer
+    text = text.replace(" → ", "-> ").replace(" ± ", "+/-").replace(" … ", "...").replace(" °C", " C ")
     text = _ELLIPSIS.sub(lambda match: "." * len(match[0]), text).translate(_ASCII)
     return "".join(map(_likeness, text))
 
@@ -221,4 +226,8 @@ class Ascii(LineFilter):
     """Replaces all characters that are not ASCII."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [Segment(to_ascii(text), style, control) for text, style, control in segments]
+        text, shown = to_ascii("".join(text for text, _, _ in segments)), []
+        for part, style, control in segments:
+            shown.append(Segment(text[: cell_len(part)], style, control))
+            text = text[cell_len(part) :]
+        return shown
