@@ -88,10 +88,10 @@ def read_regular(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, *, fo
     return content
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, *, follow_links: bool = False) -> dict[str, Any]:
     """The JSON object in a regular file; an empty one if it cannot be read or is damaged."""
     try:
-        content = json.loads(read_regular(path))
+        content = json.loads(read_regular(path, follow_links=follow_links))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -313,14 +313,10 @@ def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S, *, needed: bo
     `needed`: then nothing is locked.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    deadline = time.monotonic() + timeout_s
     try:
         # flock belongs to the open file: the kernel releases it when the holder ends, however it ends, and it says
         # nothing about file contents. A file with a pid would need a check whether that pid was reused.
-        while not _try_lock(descriptor, fcntl.LOCK_EX):
-            if time.monotonic() > deadline:
-                raise LockedError(str(path))
-            time.sleep(0.01)
+        lock_descriptor(descriptor, path, timeout_s)
         if needed and not _excludes(descriptor):
             raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
     except OSError as error:
@@ -332,6 +328,15 @@ def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S, *, needed: bo
         os.close(descriptor)
         raise
     return descriptor
+
+
+def lock_descriptor(descriptor: int, path: str | Path, timeout_s: float) -> None:
+    """Lock the open file at `path`. Raises `LockedError`, and `OSError` where there are no locks."""
+    deadline = time.monotonic() + timeout_s
+    while not _try_lock(descriptor, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            raise LockedError(str(path))
+        time.sleep(0.01)
 
 
 def held_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S, *, needed: bool = True) -> AbstractContextManager[int]:

@@ -7,7 +7,6 @@ observer. A process that offers nothing is not signalled, since an unexpected si
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import time
@@ -16,7 +15,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from tuner_tui.core.files import closing_descriptor
+from tuner_tui.core.files import LockedError, closing_descriptor, lock_descriptor
 from tuner_tui.core.procfs import PROC, ProcessStat, list_pids, read_stat, read_text, send_signal
 from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, parse_stacks
 
@@ -198,24 +197,12 @@ def open_answer(offer: tuple[str, int] | None) -> Answer | None:
     except OSError:
         return None
     try:
-        _lock(fd)
+        lock_descriptor(fd, offer[0], 2 * TIMEOUT_S)  # another reader holds it for two seconds at most
         os.ftruncate(fd, 0)
-    except OSError:
+    except (LockedError, OSError):
         os.close(fd)
         return None
     return Answer(fd)
-
-
-def _lock(fd: int) -> None:
-    """Raises `OSError` while another reader holds the file; it does so for two seconds at most."""
-    deadline = time.monotonic() + 2 * TIMEOUT_S
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(LOOK_EVERY_S)
 
 
 def _wake(pid: int, descriptor: int) -> None:

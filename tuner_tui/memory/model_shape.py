@@ -7,7 +7,6 @@ find out, and no size is guessed from a word such as `base`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui import __file__ as package
-from tuner_tui.core.files import read_data_file, read_regular
+from tuner_tui.core.files import read_data_file, read_json
 from tuner_tui.settings.job import TEXT_TASKS, BuiltinJob, CommandJob, Job, Task, named_model, names_other_task
 from tuner_tui.settings.model import Settings
 
@@ -380,11 +379,7 @@ def hub_cache(environment: Mapping[str, str] = os.environ) -> Path:
 
 @lru_cache(maxsize=32)
 def _read_json(path: Path, stamp: int) -> Mapping[str, Any] | None:
-    try:
-        config = json.loads(read_regular(path, follow_links=True))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return config if isinstance(config, dict) else None
+    return read_json(path, follow_links=True) or None
 
 
 def shape_from_config(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:

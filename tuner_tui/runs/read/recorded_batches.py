@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tuner_tui.core.files import is_irregular, read_data_file, read_regular
+from tuner_tui.core.files import read_data_file, read_regular
 from tuner_tui.inspection.faithful_resume import STEPS, Part, RankHistory, ResumeCheck, TrainingState, compare_resumed
 from tuner_tui.inspection.first_non_finite import Replay, ReplayReport
 from tuner_tui.inspection.peak_memory import RecordedPeak, parse_peak
@@ -96,11 +96,8 @@ def _cached_suspects(folder: RunFolder, failed: bool, newest_ns: int) -> Suspect
 
 
 def _read(path: Path, kind: type[T], **added: int) -> list[T]:
-    if not path.exists() or is_irregular(path):
-        return []
     try:
-        with path.open("rb") as file:
-            lines = file.read(MAX_BYTES).splitlines()
+        lines = read_regular(path, MAX_BYTES).splitlines()
     except OSError:
         return []
     parsed = (_parse(line, kind, added) for line in lines)
