@@ -74,9 +74,10 @@ class OtherTraining(SimulatedTraining):
         return replace(result, samples_s=result.samples_s * factor, tokens_s=result.tokens_s * factor)
 
     def grid(self) -> Iterator[Knobs]:
-        """The combinations that a search may reach: it never leaves 16 bit."""
+        """The combinations that a search may reach: it never leaves 16 bit, and a worker has a core."""
         sixteen = self.start.precision != "fp32"
-        return (knobs for knobs in super().grid() if not (sixteen and knobs.precision == "fp32"))
+        reached = (knobs for knobs in super().grid() if knobs.workers <= self.cores)
+        return (knobs for knobs in reached if not (sixteen and knobs.precision == "fp32"))
 
 
 def other_training(seed: int) -> OtherTraining | None:

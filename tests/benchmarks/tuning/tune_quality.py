@@ -1,9 +1,9 @@
 """Result of the tuner relative to a full grid, and its share of the grid's time, over random trainings.
 
 Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed] [gpus] [other]`. The chosen settings are
-judged by their true throughput, without noise, relative to the best point of the grid that leaves the reserve free. Each
-run of grid and search takes its simulated time; with `gpus`, the search runs a trial on each of them at once. With the
-word `other` the trainings are those of `other_training`.
+judged by their true throughput, without noise, relative to the best point of the grid that leaves the reserve free.
+Each run of grid and search takes its simulated time; with `gpus`, the search runs a trial on each of them at once. With
+the word `other` the trainings are those of `other_training`.
 """
 
 from __future__ import annotations
