@@ -68,7 +68,8 @@ def _demand_of(failure: Failure, inner: CodeFrame) -> str:
     document = read_data_file(FILE)
     forms = ((expand(row["form"], document["fragments"]), (row["why"],)) for row in document["refusals"])
     condition = pattern_of("no-condition").sub("", inner.statement)
-    return "".join(first_form(forms, f"{failure.message}\n{condition}"))
+    message = re.sub(r"^(KeyError: )([\"'])(.*)\2$", r"\1\3", failure.message)
+    return "".join(first_form(forms, f"{message}\n{condition}"))
 
 
 def packages_of(failure: Failure) -> tuple[str, ...]:

@@ -58,7 +58,8 @@ LINK = re.compile(
 THREAD = re.compile(r"^Exception in thread ")
 PASSES_ON = re.compile(r"(?:return|\w+ =) (?:f|fn|func|function|method|wrapped)\((?:\w+, )?(?:\*args, )?\*\*kwargs\)$")
 RAISES = re.compile(
-    r"raise (?!AttributeError|NotImplementedError$)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))(?:\(|$)|assert\b|[), fr]*['\"].+['\"]\)?$"
+    r"raise (?!AttributeError|NotImplementedError$)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))(?:\(|$)|assert\b"
+    r"|[), fr]*['\"].+['\"]\)?$"
 )
 """A statement that refuses what it is given; Python before 3.8 shows the last of its lines, the message."""
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
