@@ -125,6 +125,9 @@ def resolve_training(options: LaunchOptions) -> Training:
     return Training(resolved, job, loaded, notes, job_file)
 
 
+TOOLS_DEFAULT = {"eval_strategy": "default of the tool"}
+
+
 def resolve_planned(options: LaunchOptions) -> Training:
     """Settings and job of a training that is only planned: a command has what its arguments and files name."""
     training = resolve_training(options)
@@ -134,8 +137,9 @@ def resolve_planned(options: LaunchOptions) -> Training:
     written = read_command(job.command, Path(job.cwd or ""))
     job = structs.replace(job, model=job.model or written.model, task=job.task or written.task)
     loaded = {} if training.loaded is None else training.loaded.sources
-    assumed = {} if "eval_strategy" in written.settings else {"eval_strategy": "default of the tool"}
-    resolved = training.resolved.with_own(written.in_effect, {**assumed, **written.sources, **loaded})
+    says_evaluation = "eval_strategy" in {**written.settings, **training.resolved.origins}
+    assumed, own = ({}, written.settings) if says_evaluation else (TOOLS_DEFAULT, written.in_effect)
+    resolved = training.resolved.with_own(own, {**assumed, **written.sources, **loaded})
     return structs.replace(training, job=job, resolved=resolved)
 
 

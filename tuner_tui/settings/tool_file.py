@@ -55,7 +55,7 @@ from tuner_tui.settings.dialects.hydra import (
     missing_fields,
 )
 from tuner_tui.settings.dialects.job_files import kind_of_name
-from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, required_options
+from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, known_names, required_options
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     find_program,
@@ -246,7 +246,9 @@ def _notes_on_command(
     words = [] if job is None else [word for word in (*(file.words or job.command), file.folder) if "$" not in word]
     if open_words := _placeholders(words):
         reasons.append(f"it has placeholders to fill in: {open_words}")
-    if open_values := _placeholders(of_file):
+    source_text = "" if path is None or file.words or form_of_file(path) == "python" else read_source(path)
+    keys = pattern_of("key_to_fill_in").findall(source_text)
+    if open_values := ", ".join(filter(None, (_placeholders(of_file), *keys))):
         yield f"{Path(source).name} has placeholders to fill in: {open_values}"
     named = () if training is None or job is not None else (("model", training.model), ("data", training.data))
     if names := [f"{part} {name}" for part, name in named if name]:
@@ -342,7 +344,8 @@ def _with_command(
     given = {**read_options(words), **flag_values(words, program), **overrides}
     configured = [inner.resolve() for inner in (*([composed] if composed else []), *named) if inner.is_file()]
     # What the program itself says counts last, the file that it opens by a name of its own before that.
-    opens_unknown = any("$" in word and not (before[0] == "-" or word == "$@") for before, word in pairwise(words))
+    opened = (word for before, word in pairwise(words) if not (before[0] == "-" or word in ("$@", script)))
+    opens_unknown = any("$" in word for word in opened)
     programs = [] if program is None or opens_unknown or dialect_of_command(words).programs else [program]
     if programs and not configured:
         texts = pattern_of("opened_files").findall(read_source(programs[0]))
@@ -368,7 +371,17 @@ def _with_command(
                     set_nested(values, key.split("."), None if "$" in given[key] else given[key])
                 values = with_references(values)
                 values.pop("steps_per_print", None)  # of DeepSpeed itself, not of the Trainer that it is given to
-            read = read_settings(tool, values).settings
+            imported = read_settings(tool, values)
+            read = imported.settings
+            if inner in programs and "max_length" not in read:
+                names = {name.rpartition(".")[2]: str(value) for name, value in known_names(read_source(inner)).items()}
+                read = {
+                    **{key: value for key, value in settings_of_options(names).items() if key == "max_length"},
+                    **read,
+                }
+            job = replace(job, stated={**imported.foreign, **job.stated})
+            if "optim" in imported.left_open and "optim" not in given:  # a switch is one of its reasons
+                settings = {name: value for name, value in settings.items() if name != "optim"}
             sources |= {name: inner.name for name in read if name not in settings}
             settings = {**settings, **read} if inner == composed else {**read, **settings}
             job = with_model_and_data(job, tool, values)

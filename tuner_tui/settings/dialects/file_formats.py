@@ -85,7 +85,11 @@ def with_bases(values: Mapping[str, Any], path: Path, read: Collection[Path] = (
                 text, is_python = read_file_text(base), base.suffix == ".py"
                 inner = read_assignments(text) if is_python else parse_config(text, str(base), base.suffix).values
                 merged = overlaid(merged, with_bases(inner, base, {*read, base}))
-    return overlaid(merged, values)
+    named = {key: path.parent / name for key, name in values.items() if str(name).endswith((".yaml", ".yml"))}
+    for key, part in named.items():  # jsonargparse takes a file in the place of a section
+        inner = values_of_file(part) if part.is_file() and part not in read else {}
+        merged |= {key: inner} if {"class_path", "init_args"} <= inner.keys() else {}
+    return overlaid(merged, {key: value for key, value in values.items() if key not in merged or key not in named})
 
 
 def bases_of(values: Mapping[str, Any], path: Path) -> Iterator[Path]:
@@ -127,7 +131,7 @@ def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingPro
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
             read = read_commands(text, source)
             shell = replace(on_this_machine(read, path), folder=read.folder)
-            if shell.command[:1] != ("bash",):
+            if shell.kind or shell.command[:1] != ("bash",):
                 return shell
             reason = f"it starts {Path(shell.command[1]).name}"  # and is started itself
             return replace(shell, command=(), incomplete=(reason, *shell.incomplete))

@@ -28,6 +28,7 @@ from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS, INI, JSON_SUFFIXES, ToolFile, parse_tool_text
 
 LONGEST_NAMES = 200
+SUBMIT_FILE = "submit file of HTCondor"
 KINDS = Path(__file__).with_name("job_files.yaml")
 MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
 BLOCK = re.compile(r"(?ms)^#{1,6}[ \t]+([^\n]*)$|^[ \t]*(`{3,}|~{3,})[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\2")
@@ -89,9 +90,18 @@ def read_commands(text: str, source: str, depth: int = 2) -> ToolFile:
 
     Raises `PresetError` if there is none.
     """
+    submitted = dict(re.findall(read_data_file(KINDS)["submit_line"], text))
+    given = {name.lower(): re.sub(r"\$\((\w+)\)", r"${\1}", value) for name, value in submitted.items()}
+    if {"executable", "output"} <= given.keys():  # of HTCondor
+        start = "bash " if given["executable"].endswith(".sh") else ""
+        arguments = given.get("arguments", "").strip("'\"")
+        text = f"{start}{given['executable']} {arguments}"
     try:
-        return read_script(text, source)
+        return replace(read_script(text, source), kind=SUBMIT_FILE if submitted else "")
     except PresetError:
+        if submitted:
+            why = f"is a {SUBMIT_FILE} whose executable starts no training that is there"
+            raise PresetError(f"{source}: {why}: open the script that it starts") from None
         path, joined = Path(source).absolute(), re.sub(r"\\[ \t]*\n[ \t]*", " ", text)
         rows = [] if depth == 0 else read_data_file(KINDS)["hands_over"]
         starts = ((row["files"], match) for row in rows for match in re.finditer(row["command"], joined, re.VERBOSE))

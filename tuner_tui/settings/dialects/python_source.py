@@ -458,6 +458,7 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
         option = next((word[2:].replace("-", "_") for word in words if word.startswith("--")), "")
         action = ast.unparse(keyword_value(call, "action") or call).strip("'")
         switch = {"store_true": ast.Constant(False), "store_false": ast.Constant(True)}.get(action, call)
+        switch = ast.Constant(False) if any(word.arg == "is_flag" for word in call.keywords) else switch
         of_parser = last_name(call.func) == "add_argument"
         name, names = (f"{OWN_NAMES}.{option}", bound) if of_parser else (option, parameters)
         names.setdefault(name, []).append(keyword_value(call, "default") or switch)
@@ -668,6 +669,8 @@ def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
             return names[name]  # of a module that is imported under a name of its own
         case ast.Attribute(value=owner, attr=name) if last_name(owner) == "torch":
             return name  # torch.bfloat16, which the libraries take as text, too
+        case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in words_of("enumerations"):
+            return name.lower()
         case ast.Attribute(value=owner, attr=key) | ast.Subscript(value=owner, slice=ast.Constant(value=key)):
             return value(owner)[key]
         case ast.Call(args=[_, word]) if _WITH_DEFAULT.match(ast.unparse(node)):

@@ -121,7 +121,8 @@ def find_program(file: Path, names: Collection[PurePath], folder: str = "") -> P
 
     `folder` is where the command has changed to. A path of another machine counts by its end.
     """
-    names = [PurePath(*name.parts[n:]) for name in names for n in range(len(name.parts)) if not n or name.is_absolute()]
+    away = [name for name in names if name.parts and name.parts[0][0] in "/$"]
+    names = [*names, *(PurePath(*name.parts[start:]) for name in away for start in range(1, len(name.parts)))]
     above = file.absolute().parents[: FOLDERS_UP + 1]
     near = (path for top in above for name in names if (path := top / folder / name).is_file())
     inner = ([p for p in _whole_checkout(top) for name in names if p.match(str(name))] for top in _folders_above(file))

@@ -41,16 +41,16 @@ def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dic
         is_class = name != "data_class" or not str(stating)[0].isdigit()
         if stating is not None and is_class and (name != "architecture" or model is None):
             stated[name] = stating
-    counts = {"all": 0, "tasks": 0, "node": 0, "nodes": 0}
+    counts = {"all": 0, "tasks": 0, "node": 0, "nodes": 0, "copies": 0}
     for row in words_of("gpus"):
         numbers = (_count(value, row.get("ids", False)) for value in _values(flat, row["names"]))
         counts[row["of"]] = counts[row["of"]] or next(filter(None, numbers), 0)
         if row["of"] == "node" and any(str(value) == "-1" for value in _values(flat, row["names"])):
             stated["devices"] = "all"
-    gpus = counts["all"] or counts["node"] * (counts["nodes"] or 1) or counts["tasks"]
     parts = (_count(value, ids=False) for value in _values(flat, words_of("model_parallel")))
     if (size := math.prod(filter(None, parts))) > 1:
         stated["model_parallel"] = size
+    gpus = counts["all"] or counts["node"] * (counts["nodes"] or 1) or counts["tasks"] or counts["copies"] * size
     return {**stated, **({"gpus": gpus} if 0 < gpus < MOST_GPUS else {})}
 
 

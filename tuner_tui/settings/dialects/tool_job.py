@@ -283,6 +283,7 @@ def _commands_in(
     text_file: Path, text: str, config: Path, programs: Collection[str], is_any: bool
 ) -> list[tuple[Sequence[str], dict[str, str]]]:
     """The commands of a text, each with its variables; with `is_any` also one of a shell script that lacks a value."""
+    text = pattern_of("random_port").sub("", text)
     commands = [*_command_lines(text, text_file == config, text_file.suffix == ".md", programs)]
     holds_commands = text_file.name == "Makefile" or text_file.suffix in SCRIPT_FORMS.keys() - {".py"}
     if text_file != config and holds_commands:
@@ -376,7 +377,10 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         others_words = {*re.split(r"[\W_]+", other.stem)} - config_words
         its_own = its_own or not others_words.isdisjoint(re.split(r"[\W_]+", " ".join(before)))
         return not its_own and 5 * len(keys & others) >= 3 * len(keys) > 0
-    if script is None or not (folder / script).is_file():
+    is_there = (
+        before[0] in project_programs(config) if script is None and before else (folder / (script or "")).is_file()
+    )
+    if not is_there:
         return False
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
     # `-Y {path_to_config}`, `train.py config/yours.yml`: what is to be filled in says that it is the configuration.
@@ -516,7 +520,7 @@ def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
     program, name = program_of(words, path), _script_file(words)
     names = (word.rpartition("=")[2] for word in words if re.search(r"[./]", word))
     paths = [path for path in names if not path.startswith("/")]
-    is_absolute = name.startswith("/")
+    is_absolute = name.startswith(("/", "$"))
     if any(os.path.exists(Path.cwd() / word) for word in paths):  # noqa: PTH110
         return None
     here = path.absolute().parent
@@ -543,6 +547,9 @@ def settings_of_sources(
         values = {key: value for key, value in values_of_file(script).items() if not re.search(r"\.|\(\)$", key)}
         given = {key: value for key, value in values.items() if not TEMPLATE.fullmatch(str(value))}
         settings = {**read_settings(dialects()["hf-python"], given).settings, **settings}
+    assigned = pattern_of("overruled").findall("" if script is None else read_source(script))
+    overruled = {name: text or value for key, text, value in assigned if (name := setting_of_argument(key)) in settings}
+    settings = {key: value for key, value in settings.items() if str(value) == overruled.get(key, str(value))}
     switches = {key for key, value in flat.items() if value is True}
     is_typed = any(re.search(r"(?:precision|dtype|fp16)$", key) for key in flat.keys() - switches)
     is_switched = any(map(leaf_pattern(words_of("amp_switch")).search, switches))
