@@ -344,8 +344,8 @@ def _with_command(
     given = {**read_options(words), **flag_values(words, program), **overrides}
     configured = [inner.resolve() for inner in (*([composed] if composed else []), *named) if inner.is_file()]
     # What the program itself says counts last, the file that it opens by a name of its own before that.
-    opened = (word for before, word in pairwise(words) if not (before[0] == "-" or word in ("$@", script)))
-    opens_unknown = any("$" in word for word in opened)
+    unlabelled = (word for before, word in pairwise(words) if not (before[0] == "-" or word in ("$@", script)))
+    opens_unknown = any("$" in word for word in unlabelled)
     programs = [] if program is None or opens_unknown or dialect_of_command(words).programs else [program]
     if programs and not configured:
         texts = pattern_of("opened_files").findall(read_source(programs[0]))
@@ -374,11 +374,9 @@ def _with_command(
             imported = read_settings(tool, values)
             read = imported.settings
             if inner in programs and "max_length" not in read:
-                names = {name.rpartition(".")[2]: str(value) for name, value in known_names(read_source(inner)).items()}
-                read = {
-                    **{key: value for key, value in settings_of_options(names).items() if key == "max_length"},
-                    **read,
-                }
+                own = {name.rpartition(".")[2]: str(value) for name, value in known_names(read_source(inner)).items()}
+                of_own = {name: value for name, value in settings_of_options(own).items() if name == "max_length"}
+                read = {**of_own, **read}
             job = replace(job, stated={**imported.foreign, **job.stated})
             if "optim" in imported.left_open and "optim" not in given:  # a switch is one of its reasons
                 settings = {name: value for name, value in settings.items() if name != "optim"}

@@ -377,10 +377,10 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         others_words = {*re.split(r"[\W_]+", other.stem)} - config_words
         its_own = its_own or not others_words.isdisjoint(re.split(r"[\W_]+", " ".join(before)))
         return not its_own and 5 * len(keys & others) >= 3 * len(keys) > 0
-    is_there = (
-        before[0] in project_programs(config) if script is None and before else (folder / (script or "")).is_file()
-    )
-    if not is_there:
+    if script is None:
+        if before[:1] == [] or before[0] not in project_programs(config):
+            return False
+    elif not (folder / script).is_file():
         return False
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
     # `-Y {path_to_config}`, `train.py config/yours.yml`: what is to be filled in says that it is the configuration.
@@ -396,7 +396,7 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     is_of_form = name.endswith(config.suffix) or name.startswith("$")
     if not (is_name and is_of_form and pattern_of("config_options").fullmatch(f'"{option}"')):
         return False
-    return reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
+    return script is not None and reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
 
 
 def _is_open(word: str) -> bool:
