@@ -90,42 +90,31 @@ def read_commands(text: str, source: str, depth: int = 2) -> ToolFile:
 
     Raises `PresetError` if there is none.
     """
-    submitted = dict(re.findall(read_data_file(KINDS)["submit_line"], text))
-    given = {name.lower(): re.sub(r"\$\((\w+)\)", r"${\1}", value) for name, value in submitted.items()}
-    if {"executable", "output"} <= given.keys():  # of HTCondor
-        start = "bash " if given["executable"].endswith(".sh") else ""
-        arguments = given.get("arguments", "").strip("'\"")
-        text = f"{start}{given['executable']} {arguments}"
+    plain = re.sub(read_data_file(KINDS)["submit_file"], r"./\1 \2", text)  # of HTCondor
+    kind = SUBMIT_FILE if plain != text else ""
     try:
-        return replace(read_script(text, source), kind=SUBMIT_FILE if submitted else "")
+        return replace(read_script(plain, source), kind=kind)
     except PresetError:
-        if submitted:
-            why = f"is a {SUBMIT_FILE} whose executable starts no training that is there"
-            raise PresetError(f"{source}: {why}: open the script that it starts") from None
+        if kind:
+            why = f"is a {kind} in which no training command was found: open the script that trains"
+            raise PresetError(f"{source}: {why}") from None
         path, joined = Path(source).absolute(), re.sub(r"\\[ \t]*\n[ \t]*", " ", text)
         rows = [] if depth == 0 else read_data_file(KINDS)["hands_over"]
         starts = ((row["files"], match) for row in rows for match in re.finditer(row["command"], joined, re.VERBOSE))
         for names, match in starts:
             files = (above / name for above in path.parents[: FOLDERS_UP + 1] for name in names)
             file = next((file for file in files if file.is_file()), path)
-            texts = [] if file == path else [*_texts_of(read_source(file), file)]
-            if (part := match.groupdict().get("name")) is not None:
-                texts = [(name, inner) for name, inner in texts if name.rpartition(" ")[2] == part]
+            is_makefile, inner = kind_of_name(file.name) != "", read_source(file) if file != path else ""
+            values = {} if is_makefile else parse_tool_text(inner, str(file), file.suffix).values
+            texts = _recipes(inner) if is_makefile else _started(values, file)
+            part = match.groupdict().get("name")
+            texts = (row for row in texts if part is None or row[0].rpartition(" ")[2] == part)
             exported = "".join(re.findall(r"(?m)^export .*\n", joined))
-            command = _best_command([(name, exported + inner) for name, inner in texts], str(file), depth=depth - 1)
+            command = _best_command(((name, exported + started) for name, started in texts), str(file), depth=depth - 1)
             if command is not None:
                 folder = str(file.parent) if command.folder in ("", ".") and command.command else command.folder
                 return replace(on_this_machine(command, file), folder=folder, more=(match[0].strip(), *command.more))
         raise
-
-
-def _texts_of(text: str, file: Path) -> Iterator[tuple[str, str]]:
-    """The commands in a file of another program, each with the names around it."""
-    if kind_of_name(file.name):
-        yield from _recipes(text)
-        return
-    with suppress(PresetError):
-        yield from _started(parse_tool_text(text, str(file), file.suffix).values, file)
 
 
 def kind_of_name(name: str) -> str:

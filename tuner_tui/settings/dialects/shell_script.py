@@ -248,13 +248,17 @@ def read_script(text: str, source: str) -> ToolFile:
             raise
         (words, file), *others = started.items()
         names = dict.fromkeys(Path(script).name for script, *_ in started)
+        open_words = ", ".join(word for word in words if "$" in word)
         return replace(
             file,
             values={} if others else file.values,
-            command=() if others else ("bash", *words),
+            command=() if others or open_words else ("bash", *words),
             environment=dict(re.findall(r"(?m)^export (\w+)=([\w.,:/-]+)$", text)),
             folder="",
-            incomplete=(f"it starts {', '.join(names)}", *file.incomplete) if others else file.incomplete,
+            incomplete=(
+                *([f"it starts {', '.join(names)}"] if others else [f"it needs {open_words}"] if open_words else []),
+                *file.incomplete,
+            ),
         )
 
 
