@@ -104,6 +104,14 @@ def test_slow_steps(slow_training: ProcessStat, bound: str | tuple[str, ...], wh
     assert answer.where.startswith(where)
 
 
+@pytest.mark.parametrize("kind", ["heavy-layer"])
+def test_a_module_that_has_a_number_for_a_name_is_shown_with_its_class(slow_training: ProcessStat) -> None:
+    answer = ask(slow_training)
+    assert answer.plain is not None
+    times = reduce_trace(read_trace(answer.trace), answer.plain)
+    assert {"encoder.0 (Linear)", "encoder.2 (Linear)", "middle"} <= {row.name for row in times.modules}
+
+
 def test_asked_twice_and_results_stay_the_same(tmp_path: Path, processes: Processes) -> None:
     """The losses of the profiled training are those of one without the observer's profile."""
     process = training(processes, str(SCRIPT), "slow-disk", "100000")

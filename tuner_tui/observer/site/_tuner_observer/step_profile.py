@@ -252,11 +252,12 @@ class _Recording:
         return "cuda" if self._torch.cuda.is_initialized() else "cpu"
 
     def _name_modules(self) -> None:
-        """Record each call of a module of the model under its name in the model."""
+        """Record each call of a module of the model under its name in the model, a mere number with its class."""
         model = self._find_model()
         if model is None:
             return
-        names = {each: MODULE_PREFIX + name for name, each in model.named_modules()}
+        named = ((each, name, name.rpartition(".")[2].isdigit()) for name, each in model.named_modules())
+        names = {each: f"{MODULE_PREFIX}{name}{f' ({type(each).__name__})' * number}" for each, name, number in named}
         names[model] = MODULE_PREFIX + type(model).__name__
         record = getattr(self._torch._C._profiler, "_RecordFunctionFast", self._torch.autograd.profiler.record_function)
 
