@@ -155,7 +155,7 @@ def test_the_top_level_holds_nothing_else(repository: Path) -> None:
 PARSERS = re.compile(
     r"(json|yaml|tomllib)\.(safe_)?(loads?|compose)|ast\.literal_eval|(.*\.)?(from_json|validate_json)"
 )
-OPENERS = re.compile(r"read_regular|open(ed)?_regular|LineTail|.*\.(read_bytes|read_text)")
+OPENERS = re.compile(r"read_regular|read_json|open(ed)?_regular|LineTail|.*\.(read_bytes|read_text)")
 
 
 def reads_a_file(tree: ast.Module) -> bool:
