@@ -255,7 +255,11 @@ def _location(failure: Failure, cause: str, judgement: Judgement, lines: Sequenc
     observed = None if event is None else _normalize_location(event.where)
     if observed is not None or cause not in CAUSES_WITH_LOCATION:
         return observed
-    return location_of(failure.frames) or _location_from_output(failure, lines)
+    # The last banner or progress bar before the failure.
+    before = [line.text for line in lines if line.number < failure.first][-LOOKBACK_LINES:]
+    forms: Mapping[str, str] = read_data_file(FILE)["locations"]
+    locations = (name for line in reversed(before) for name, form in forms.items() if re.match(form, line))
+    return location_of(failure.frames) or _normalize_location(next(locations, None))
 
 
 def _hint_before(words: str, before: Sequence[LogLine], *, is_open: bool) -> tuple[str | None, bool]:
@@ -278,9 +282,8 @@ def _sentence_of_unknown(failure: Failure) -> str:
         headline = f"{headline or 'the exception is cut off'}, raised by `{failure.frames[-1].statement}`"
     code = f"{'package' if package else 'program' if failure.frames else 'output'}{'-check' * failure.refuses}"
     imports = any(frame.function == "<module>" for frame in failure.frames[1:])
-    forms = read_data_file(FILE)["failed-parts"]
-    form = forms.get("import" if imports else role and role.name) or forms[code]
-    return f"{form.format(package=package)}: {quote_log(headline, 160)}"
+    forms, part = read_data_file(FILE)["failed-parts"], "import" if imports else role and role.name
+    return f"{(forms.get(part) or forms[code]).format(package=package)}: {quote_log(headline, 160)}"
 
 
 def _explain_without_pattern(failure: Failure, role: str | None, explanation: Explanation | None) -> tuple[str, str]:
@@ -399,11 +402,3 @@ def _logged_error(lines: Sequence[LogLine]) -> str | None:
 def _normalize_location(where: str | None) -> str | None:
     location: str | None = read_data_file(FILE)["locations-of-phases"].get(where, where)
     return location if location in {"training", "evaluation", "loading", "optimizer-step", "checkpoint"} else None
-
-
-def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | None:
-    """The location by the last banner or progress bar before the failure."""
-    before = [line.text for line in lines if line.number < failure.first][-LOOKBACK_LINES:]
-    forms: Mapping[str, str] = read_data_file(FILE)["locations"]
-    locations = (name for line in reversed(before) for name, form in forms.items() if re.match(form, line))
-    return _normalize_location(next(locations, None))

@@ -112,20 +112,13 @@ def _explain_host_memory(finding: Finding, cause: CrashCause, situation: Situati
     limit = situation.host_memory_limit_bytes
     if limit is not None:
         return replace(finding, sentence=limit_reached(limit, "the host's"))
-    free = _free_for_request(situation, figures.tried)
-    if free is None:
+    host = situation.samples[-1].host if situation.samples else None
+    used, total = (None, None) if host is None else (host.ram_used_bytes, host.ram_total_bytes)
+    free = 0 if used is None or total is None else total - used
+    if not (figures.tried and total) or free < max(PLENTY * figures.tried, PLENTY_SHARE * total):
         return finding
     sentence = f"An allocation of host memory failed although {format_size(free)} were free"
     return replace(finding, sentence=sentence, remedies=(remedy("raise-process-limit"), *finding.remedies))
-
-
-def _free_for_request(situation: Situation, request_bytes: int | None) -> int | None:
-    """The free host memory at the end, where it was plenty for a request that failed; None where it was not."""
-    host = None if not situation.samples else situation.samples[-1].host
-    if host is None or host.ram_used_bytes is None or host.ram_total_bytes is None or request_bytes is None:
-        return None
-    free = host.ram_total_bytes - host.ram_used_bytes
-    return free if free >= max(PLENTY * request_bytes, PLENTY_SHARE * host.ram_total_bytes) else None
 
 
 def _name_port(finding: Finding, cause: CrashCause, situation: Situation, figures: MemoryFigures) -> Finding:

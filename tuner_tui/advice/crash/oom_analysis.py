@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -11,7 +10,7 @@ from msgspec import Struct
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import compiled, read_data_file
 from tuner_tui.core.units import GIB, format_limit, parse_size
 
 FILE = Path(__file__).with_name("oom_figures.yaml")
@@ -93,24 +92,18 @@ class MemoryReading(Struct, frozen=True):
     is_whole: bool = False
 
 
-@cache
-def _forms() -> dict[str, re.Pattern[str]]:
-    document = read_data_file(FILE)
-    forms = {name: "|".join(rows) for name, rows in document["figures"].items()}
-    return {name: re.compile(form.replace("{SIZE}", SIZE)) for name, form in forms.items()}
-
-
 def read_figures(message: str) -> MemoryFigures:
     """The figures of a message."""
     document = read_data_file(FILE)
-    sizes = {name: _first_size(form, message) for name, form in _forms().items()}
+    forms = {name: "|".join(rows).replace("{SIZE}", SIZE) for name, rows in document["figures"].items()}
+    sizes = {name: _first_size(form, message) for name, form in forms.items()}
     named = re.findall(document["process"].replace("{SIZE}", SIZE), message)
     backend = next((name for name, form in document["backends"].items() if re.search(form, message)), None)
     return MemoryFigures(**sizes, processes=tuple(named), backend=backend)
 
 
-def _first_size(form: re.Pattern[str], message: str) -> int | None:
-    match = form.search(message)
+def _first_size(form: str, message: str) -> int | None:
+    match = compiled(form).search(message)
     size = None if match is None else parse_size(next(filter(None, match.groups())).replace("bytes", "B"))
     return size if size is not None and size < NONSENSE_BYTES else None
 

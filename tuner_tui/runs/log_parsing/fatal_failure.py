@@ -273,7 +273,11 @@ def find_fatal_failure(
 ) -> FailureMatch | None:
     """The failure that ended the training. `exited_badly` is None if the exit status is unknown."""
     exceptions = find_exceptions(lines)
-    matched = (*_match_exceptions(exceptions), *_match_bare_lines(lines, exceptions))
+    chains: dict[tuple[int | None, int], list[Failure]] = {}  # of exceptions that were raised while handling another
+    for failure in exceptions:
+        chains.setdefault((failure.rank, failure.chain), []).append(failure)
+    of_chains = map(_match_chain, _keep_first_and_last([*chains.values()]))
+    matched = (*of_chains, *_match_bare_lines(lines, exceptions))
     matches = _keep_first_and_last(sorted(matched, key=lambda match: match.failure.first))
     context = _FailureContext(lines, ended=launcher.reported_failure or bool(exited_badly))
     survived = [match for match in matches if context.survived(match, matches)]
@@ -347,14 +351,6 @@ def _is_vague(pattern: CrashPattern | None) -> bool:
     )
 
 
-def _match_exceptions(exceptions: Sequence[Failure]) -> list[FailureMatch]:
-    """One match for each chain of exceptions that were raised while another was handled."""
-    chains: dict[tuple[int | None, int], list[Failure]] = {}
-    for failure in exceptions:
-        chains.setdefault((failure.rank, failure.chain), []).append(failure)
-    return [_match_chain(chain) for chain in _keep_first_and_last(list(chains.values()))]
-
-
 def _keep_first_and_last(items: list[T]) -> list[T]:
     return items if len(items) <= FIRST_KEPT + LAST_KEPT else items[:FIRST_KEPT] + items[-LAST_KEPT:]
 
@@ -369,8 +365,7 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     whole, chain = chain, [each for each in chain if not matches_any("around-another", each.headline)] or chain
     chain = [each for each, later in zip_longest(chain, chain[1:]) if later is None or not _gives_way(each, later)]
     # A name that a handler lacks says nothing of what it was to handle.
-    slips = [each for each in chain[1:] if each.handles and each.type in SLIPS and not each.refuses]
-    chain = [each for each in chain if each not in slips]
+    chain = [each for each in chain if each is chain[0] or not each.handles or each.type not in SLIPS or each.refuses]
     forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
     # An error that fails to be put into words still is the reason.
     candidates = [each for each in chain[forwards:] if each.headline or not forwards]
