@@ -13,7 +13,6 @@ import json
 import platform
 import re
 import sys
-import sysconfig
 from importlib import import_module
 from typing import Any
 
@@ -31,6 +30,8 @@ OTHER_DISTRIBUTIONS = {
 
 
 def versions() -> dict[str, Any]:
+    import sysconfig  # whoever reads `PACKAGES` does without
+
     installed = ((name, version_of(name) or version_of(OTHER_DISTRIBUTIONS.get(name, name))) for name in PACKAGES)
     return {
         "python_version": platform.python_version(),

@@ -6,7 +6,6 @@ leaves `1e-5` a string, and only the field knows what was meant.
 
 from __future__ import annotations
 
-import configparser
 import errno
 import json
 import os
@@ -170,6 +169,8 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
 
 def _parse_ini(text: str) -> dict[str, Any]:
     """The sections of an INI file, or of lines `section.key = value` as Gin has; other keys are read as references."""
+    import configparser  # such files are rare
+
     parser = configparser.RawConfigParser(strict=False, inline_comment_prefixes=("#", ";"), default_section="")
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     try:

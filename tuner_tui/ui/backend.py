@@ -43,7 +43,6 @@ from tuner_tui.runs.queue.gpu_occupancy import shortage_by
 from tuner_tui.runs.queue.listing import QueueLine, list_queue
 from tuner_tui.runs.queue.queued_run import QueuedRun, revive_waiter
 from tuner_tui.runs.queue.submission import enqueue, queue_need
-from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, inspect_folder, profile_folder
 from tuner_tui.runs.read.reader import RunReader, RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import Order, RunFolder, list_runs, runs_dir, state_dir
@@ -75,8 +74,6 @@ from tuner_tui.ui.records import (
 )
 from tuner_tui.ui.report_file import render_report
 from tuner_tui.ui.tunings import Tunings
-from tuner_tui.view.comparison_rows import ComparisonScene
-from tuner_tui.view.end_card import EndScene
 from tuner_tui.view.settings_form import KNOBS
 from tuner_tui.view.tuning_rows import changes_between
 
@@ -85,6 +82,8 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.live_inspection import RunProfile
     from tuner_tui.runs.supervise.stall import Inspection
     from tuner_tui.ui.followed_run import FollowedRun
+    from tuner_tui.view.comparison_rows import ComparisonScene
+    from tuner_tui.view.end_card import EndScene
 
 MAX_RECENT_RUNS = 8
 MAX_LISTED_RUNS = 200
@@ -365,11 +364,15 @@ class Backend:
     @translate_errors()
     def inspect_run(self, folder: Path) -> Inspection:
         """Ask the processes of a run where they are; takes two seconds at most."""
+        from tuner_tui.runs.read.live_inspection import inspect_folder  # asked rarely, and half a megabyte
+
         return inspect_folder(RunFolder(folder))
 
     @translate_errors()
     def profile_run(self, folder: Path) -> RunProfile:
         """Profile ten steps of a run; takes as long as some thirty steps."""
+        from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder
+
         return profile_folder(RunFolder(folder), PROFILED_STEPS)
 
     @translate_errors()

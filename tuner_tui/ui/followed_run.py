@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,8 +21,10 @@ from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.run_context import RunContext, read_run_context
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
-from tuner_tui.view.comparison_rows import ComparisonScene, compare_views
 from tuner_tui.view.gpu_rows import gpus_in_use
+
+if TYPE_CHECKING:
+    from tuner_tui.view.comparison_rows import ComparisonScene
 
 FIRST_LOG_LINES = 200
 LEAST_BETWEEN_S = 1.5
@@ -148,6 +150,7 @@ def follow_run(run: RunFolder) -> FollowedRun:
 def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparisonScene]:
     """Yield the comparison of two runs, one per read, until neither of them is live. Raises `OSError`."""
     from tuner_tui.tuning.followed_remedies import RunMeasurement, find_doubt, measure_run
+    from tuner_tui.view.comparison_rows import compare_views
 
     ended: dict[str, RunMeasurement] = {}
 

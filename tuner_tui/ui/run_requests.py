@@ -20,7 +20,6 @@ from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import UNREADABLE, BackendError, poll
 from tuner_tui.ui.records import LaunchOffer, TrainingConfig
 from tuner_tui.ui.report_file import render_report, report_problem
-from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, InspectionScreen, LaunchScreen, NameScreen
 from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_table
 from tuner_tui.ui.start_gpus import GpuChoice
@@ -31,9 +30,7 @@ from tuner_tui.view.cells import Line
 from tuner_tui.view.end_card import checkpoint_path, end_scene
 from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.finding_rows import replay_rows
-from tuner_tui.view.profile_rows import profile_rows
 from tuner_tui.view.settings_form import effective_batch
-from tuner_tui.view.stack_rows import stack_rows
 
 COMPARE_PERIOD_S = 5.0
 RECENT_PERIOD_S = 3.0
@@ -307,9 +304,13 @@ class RunRequests(Requests):
         self._app.show_note("A checkpoint is saved after this step.")
 
     async def show_stacks(self) -> None:
+        from tuner_tui.view.stack_rows import stack_rows  # asked rarely
+
         await self._inspect("Where {} is", self._backend.inspect_run, stack_rows, "Looking into", "W")
 
     async def show_profile(self) -> None:
+        from tuner_tui.view.profile_rows import profile_rows  # asked rarely
+
         await self._inspect("A step of {}", self._backend.profile_run, profile_rows, "Profiling", "F")
 
     async def show_replay(self) -> None:
@@ -385,6 +386,8 @@ class RunRequests(Requests):
 
     async def compare(self, first: Path | None, second: Path | None = None) -> None:
         """Compare the run `first` with `second` on a screen; ask for those that are not given."""
+        from tuner_tui.ui.screens.compare import CompareScreen  # opened rarely
+
         first = first or await self._pick("Compare", None)
         second = second or (first and await self._pick(f"Compare {first.name} with", first))
         if first is None or second is None:
