@@ -135,7 +135,7 @@ def _many_calls(times: StepTimes) -> Iterator[str]:
 def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
     yield Gain("have batches ready in time: more loader workers, or cheaper samples and collate", shares["input"])
     for part in (part for part in times.parts if part.name != RANKS):
-        yield Gain(f"take own code out of the step {WHERE.get(part.name, part.name)}", _own_share(times, part))
+        yield Gain(f"less of the program's own code {WHERE.get(part.name, part.name)}", _own_share(times, part))
         if part.name in OUTSIDE_MODULES and part.name != "optimizer":
             share = times.share(part.seconds - part.own_s)
             yield Gain(f"fewer or cheaper operators {WHERE[part.name]}", share)

@@ -158,14 +158,9 @@ def estimate_request(state: UiState) -> EstimateRequest | None:
     if current is None or inventory is None or interpreter is None:
         return None
     return EstimateRequest(
-        current.resolved,
-        current.job,
-        inventory,
-        interpreter,
-        memory_limit_bytes=current.memory_limit_bytes,
-        worked_on=state.edited,
-        training=state.running,
-    )
+        current.resolved, current.job, inventory, interpreter, memory_limit_bytes=current.memory_limit_bytes,
+        worked_on=state.edited, training=state.running,
+    )  # fmt: skip
 
 
 class Requests:
