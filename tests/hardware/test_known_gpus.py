@@ -9,7 +9,7 @@ from tuner_tui.core.units import GIB
 from tuner_tui.hardware.capabilities import supports
 from tuner_tui.hardware.known_gpus import UnknownGpuError, known_gpu, known_gpus, parse_planned_gpus
 
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("known_gpus.yaml").read_text())
+EXAMPLES = yaml.load(Path(__file__).with_name("known_gpus.yaml").read_text(), yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize(("driver_name", "name", "capability", "memory_gib"), EXAMPLES["names as drivers write them"])

@@ -33,7 +33,7 @@ from tuner_tui.memory.model_shape import (
 from tuner_tui.settings.model import Settings
 
 GIB = 2**30
-PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text())
+PUBLISHED = yaml.load(Path(__file__).with_name("published.yaml").read_text(), yaml.CSafeLoader)
 
 GPU = Device(True, (8, 0))
 

@@ -15,7 +15,7 @@ from tuner_tui.observer.site._tuner_observer.process_role import MARKER, RANK_VA
 from tuner_tui.observer.site._tuner_observer.session import PHASE_BURST, Session
 from tuner_tui.runs.events.types import Ended
 
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("process_exit.yaml").read_text())
+EXAMPLES = yaml.load(Path(__file__).with_name("process_exit.yaml").read_text(), yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize(("kind", "message", "expected"), EXAMPLES["what counts as out of memory"])

@@ -24,7 +24,7 @@ from tuner_tui.settings.model import FIELDS, Settings
 
 SETTINGS = Settings(learning_rate=1e-5, precision="bf16", per_device_train_batch_size=16)
 CHOSEN = ("learning_rate", "precision", "per_device_train_batch_size")
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("apply.yaml").read_text())
+EXAMPLES = yaml.load(Path(__file__).with_name("apply.yaml").read_text(), yaml.CSafeLoader)
 
 
 def applied(

@@ -18,7 +18,7 @@ from tuner_tui.settings.distributed import (
 )
 from tuner_tui.settings.job import BuiltinJob, CommandJob, job_from_json
 
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("distributed.yaml").read_text())
+EXAMPLES = yaml.load(Path(__file__).with_name("distributed.yaml").read_text(), yaml.CSafeLoader)
 
 FOUR = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: bf16\n"
 

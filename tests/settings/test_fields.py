@@ -21,7 +21,7 @@ from tuner_tui.settings.model import (
     parse_value,
 )
 
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("fields.yaml").read_text())
+EXAMPLES = yaml.load(Path(__file__).with_name("fields.yaml").read_text(), yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize(("name", "text", "value"), EXAMPLES["text is read as the field means it"])

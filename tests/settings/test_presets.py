@@ -31,7 +31,7 @@ from tuner_tui.settings.presets import (
 )
 from tuner_tui.settings.tool_file import update_tool_file
 
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text())
+EXAMPLES = yaml.load(Path(__file__).with_name("presets.yaml").read_text(), yaml.CSafeLoader)
 
 GIB = 2**30
 

@@ -20,7 +20,7 @@ from tuner_tui.settings.presets import list_presets, shipped_folder
 from tuner_tui.settings.resolve import resolve
 from tuner_tui.settings.rules import Problem, find_problems, overflows_fp16
 
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text())
+EXAMPLES = yaml.load(Path(__file__).with_name("rules.yaml").read_text(), yaml.CSafeLoader)
 CAPABILITIES = {"K80": (3, 7), "P100": (6, 0), "V100": (7, 0), "T4": (7, 5), "A10": (8, 6), "A100": (8, 0)}
 CPU_BUILD = Interpreter("/p", "3.11.4", {"torch": "2.13.0+cpu"})
 

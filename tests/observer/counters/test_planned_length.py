@@ -17,7 +17,7 @@ import yaml
 from tuner_tui.observer.site._tuner_observer.counters.planned_length import PlannedLength
 from tuner_tui.observer.site._tuner_observer.counters.script_variables import named_batch
 
-LOOPS = yaml.safe_load(Path(__file__).with_name("loops.yaml").read_text())
+LOOPS = yaml.load(Path(__file__).with_name("loops.yaml").read_text(), yaml.CSafeLoader)
 
 
 class Iterated:

@@ -15,9 +15,9 @@ from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import BACKWARD, Evaluated, Metrics, Steps, trust
 
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("names.yaml").read_text())
+EXAMPLES = yaml.load(Path(__file__).with_name("names.yaml").read_text(), yaml.CSafeLoader)
 
-STAND_INS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("loggers.yaml").read_text())
+STAND_INS: dict[str, dict[str, str]] = yaml.load(Path(__file__).with_name("loggers.yaml").read_text(), yaml.CSafeLoader)
 
 
 def install(folder: Path, files: dict[str, str]) -> str:

@@ -14,7 +14,7 @@ from tuner_tui.runs.events.types import Options, Phase, Saved
 pytestmark = pytest.mark.train
 script = late_module("tests.observer.scripts.evaluation_at_the_end")
 SCRIPT = str(SCRIPTS / "evaluation_at_the_end.py")
-SOURCES: dict[str, str] = yaml.safe_load(Path(__file__).with_name("saves.yaml").read_text())
+SOURCES: dict[str, str] = yaml.load(Path(__file__).with_name("saves.yaml").read_text(), yaml.CSafeLoader)
 
 
 @pytest.fixture(scope="module")

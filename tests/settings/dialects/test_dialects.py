@@ -33,7 +33,7 @@ from tuner_tui.settings.dialects.script_search import TABLES
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
 
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("dialects.yaml").read_text())
+EXAMPLES = yaml.load(Path(__file__).with_name("dialects.yaml").read_text(), yaml.CSafeLoader)
 
 GIVEN: dict[str, Any] = {
     "per_device_train_batch_size": 4,

@@ -20,7 +20,7 @@ from tuner_tui.settings.presets import load_preset
 from tuner_tui.settings.tool_file import update_tool_file
 from tuner_tui.settings.yaml_reader import read_tool_file
 
-CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("files.yaml").read_text())
+CASES: dict[str, dict[str, Any]] = yaml.load(Path(__file__).with_name("files.yaml").read_text(), yaml.CSafeLoader)
 
 
 @pytest.fixture(params=CASES)

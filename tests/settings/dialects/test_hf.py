@@ -22,7 +22,7 @@ from tuner_tui.settings.dialects.hf import (
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.model import FIELDS, Settings
 
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("hf.yaml").read_text())
+EXAMPLES = yaml.load(Path(__file__).with_name("hf.yaml").read_text(), yaml.CSafeLoader)
 
 RELEASES = [*(arguments_of_release(*release) for release in ((4, 40), (4, 57), (5, 0), (5, 10), (5, 23))), None]
 

@@ -27,7 +27,9 @@ SETTINGS = Settings(
 )  # fmt: skip
 """Every value is another than the tools' defaults."""
 
-CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("tool_parsers.yaml").read_text())
+CASES: dict[str, dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("tool_parsers.yaml").read_text(), yaml.CSafeLoader
+)
 ASK = """
 import json, sys
 path, more = sys.argv.pop(), {{}}
