@@ -43,7 +43,7 @@ from tuner_tui.runs.queue.gpu_occupancy import shortage_by
 from tuner_tui.runs.queue.listing import QueueLine, list_queue
 from tuner_tui.runs.queue.queued_run import QueuedRun, revive_waiter
 from tuner_tui.runs.queue.submission import enqueue, queue_need
-from tuner_tui.runs.read.reader import RunReader, RunRow, list_run_or_damage
+from tuner_tui.runs.read.reader import Readers, RunReader, RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import Order, RunFolder, list_runs, runs_dir, state_dir
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record
@@ -325,7 +325,7 @@ class Backend:
         Raises `OSError`.
         """
         ended: dict[Path, RunRow] = {}
-        readers: dict[Path, RunReader] = {}
+        readers: Readers = {}
         while True:
             snapshot, now_s = ProcessSnapshot(), time.time()
             rows = []

@@ -137,21 +137,19 @@ class RunReader:
         return self._record, None
 
 
-def read_brief(
-    folder: RunFolder, snapshot: ProcessSnapshot | None = None, readers: dict[Path, RunReader] | None = None
-) -> RunView:
+Readers = dict[Path, RunReader]
+"""Of runs that go on, by their folder: who lists them again and again reads only what is new."""
+
+
+def read_brief(folder: RunFolder, snapshot: ProcessSnapshot | None = None, readers: Readers | None = None) -> RunView:
     """The newest state of a run without its history and samples, for its line in a list.
 
-    Of a run that ended only the end of its events is read, which says how far it came. Who lists again and again keeps
-    the `readers` of those that go on, so that only what is new is read.
+    Of a run that ended only the end of its events is read, which says how far it came.
     """
     status = read_status(folder, snapshot=snapshot)
-    if status.outcome is not None:
-        reader = RunReader(folder, END, BRIEF_LOOK_BYTES)
-    else:
-        reader = ({} if readers is None else readers).setdefault(
-            folder.path, RunReader(folder, NEWEST, BRIEF_LOOK_BYTES)
-        )
+    reader = RunReader(folder, END if status.outcome is not None else NEWEST, BRIEF_LOOK_BYTES)
+    if readers is not None and status.outcome is None:
+        reader = readers.setdefault(folder.path, reader)
     reader.events()
     finished = reader.state.finished
     counted = finished is not None and (finished.step is None or reader.state.total_steps is not None)
@@ -210,9 +208,9 @@ class RunRow(Struct, frozen=True):
 
 
 def list_run_or_damage(
-    folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None, readers: dict[Path, RunReader] | None = None
+    folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None, readers: Readers | None = None
 ) -> RunRow:
-    """Return the row of a run; of one that cannot be read, a row that says so. `readers`: see `read_brief`."""
+    """Return the row of a run; of one that cannot be read, a row that says so."""
     try:
         return list_run(folder, now, snapshot, readers)
     except Exception as error:  # noqa: BLE001  whatever is wrong with one run, the others are listed
@@ -221,7 +219,7 @@ def list_run_or_damage(
 
 
 def list_run(
-    folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None, readers: dict[Path, RunReader] | None = None
+    folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None, readers: Readers | None = None
 ) -> RunRow:
     """Return the row of a run at `now`, in seconds since the epoch."""
     view = read_brief(folder, snapshot, readers)
