@@ -59,6 +59,7 @@ def test_a_run_that_has_ended_keeps_its_findings_on_speed(outcome: str) -> None:
         ("rank 1: waits 3 ms for data and works 4 ms a step", "waited worked"),
         ("Other programs use 81 % of the CPU: training waits for a core 62 % of the time", "used waited"),
         ("1 of 8 workers is busy, the others are idle", "was were"),
+        ("98 % of a step passes in the program's own code", "passed"),
         ("Evaluation takes 40 % of the run's time", "took"),
         ("the training's processes use 39 % of one core", "used"),
         ("data wait 31 % of step time, 2 min into the training", "data wait"),

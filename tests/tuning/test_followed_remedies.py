@@ -272,7 +272,12 @@ def test_the_record_holds_one_outcome_a_pair_of_runs(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize(
     ("ratios", "words"),
-    [((1.31,), "31 % faster"), ((0.8, 0.87), "20 to 13 % slower"), ((1.0, 2.9), "as fast to 2.9× as fast")],
+    [
+        ((1.31,), "31 % faster"),
+        ((0.8, 0.87), "20 to 13 % slower"),
+        ((1.0, 2.9), "as fast to 2.9× as fast"),
+        ((51.8,), "52× as fast"),
+    ],
 )
 def test_speeds_in_words(ratios: tuple[float, ...], words: str) -> None:
     assert speed_words(*ratios) == words

@@ -90,7 +90,7 @@ def _speed_word(ratio: float) -> str:
     if abs(ratio - 1) < SAME_SPEED:
         return "as fast"
     if ratio >= 2:
-        return f"{ratio:.1f}× as fast"
+        return f"{ratio:.{ratio < 10:d}f}× as fast"
     return f"{abs(ratio - 1) * 100:.0f} % {'faster' if ratio > 1 else 'slower'}"
 
 

@@ -274,6 +274,11 @@ def test_what_runs_here_measured_of_workers_outranks_the_rule(inventory, earlier
     assert measured is any(run.id == "r002" and run.settings.dataloader_num_workers == workers for run in earlier)
 
 
+def test_a_faster_run_with_the_same_workers_says_nothing_of_them():
+    recommended = recommend(box(cores=4), python(), earlier=(timed(0, 100), timed(0, 150, "r002")))
+    assert "measured here" not in reason(recommended, "dataloader_num_workers")
+
+
 def test_processes_share_the_cores():
     job = structs.replace(COMMAND, launcher="torchrun", processes=8)
     recommended = recommend(box(*(make_gpu("H100", i, 79.6) for i in range(8)), cores=48), python(), job)

@@ -308,7 +308,7 @@ def faster_workers(earlier: Sequence[EarlierRun], count: int) -> tuple[EarlierRu
         (run, base)
         for run in earlier
         for base in bases
-        if not run.failed and run.low_samples_s > base.high_samples_s
+        if not run.failed and run.settings.dataloader_num_workers != count and run.low_samples_s > base.high_samples_s
         if _is_as_fast(run.settings.changed(dataloader_num_workers=count), base.settings)
     ]
     return max(pairs, key=lambda pair: pair[0].low_samples_s / pair[1].high_samples_s, default=None)
