@@ -209,7 +209,7 @@ def test_what_a_package_refuses_names_its_check_and_the_line_that_called_it() ->
         '  File "/opt/env/lib/python3.11/site-packages/trl/trainer.py", line 9, in _check_rows\n'
         "    raise ValueError(text)\nValueError: row 7 has no reward"
     )
-    assert first.title == "correct the argument or setting"
+    assert first.title == "change what the call passes to it"
     assert "_check_rows" in second.title
     assert "`fit(rows)` in /home/ann/train.py, line 3" in second.why
 

@@ -67,7 +67,7 @@ def explain(failure: Failure, role: str | None, package: str) -> Explanation | N
     if frames == failure.calls and failure.refuses and package:
         return None
     frame = frames[-1] if frames else CodeFrame("", "")
-    message = failure.headline.partition(": ")[2]
+    message = failure.headline.partition(": ")[2].strip()
     error = ": ".join(filter(None, ((failure.type or "").rpartition(".")[2], message)))
     values = {"message": message or frame.statement, "package": package or "it"}
     matches = ((row["reads"], compiled(row["form"]).search(error)) for row in document["operations"])

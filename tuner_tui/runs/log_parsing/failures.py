@@ -274,13 +274,15 @@ class _ExceptionParser:
         first = self.lines[self.position].number
         # Read upwards, the line above a frame is the source of the frame before it; without indentation only its place
         # tells it from other output. The line above the exception is always such a source.
-        source_follows, below = True, ""
+        source_follows, below, marked = True, "", ""
         for line in reversed(self.lines[max(0, self.position - MAX_DRAWN_LINES) : self.position]):
             frame = FRAME.match(line.text) or DRAWN_FRAME.match(line.text)
             if frame is not None:
                 hidden = source_follows or below.startswith("│")
-                frames.append(_frame(frame)._replace(statement="" if hidden else below))
-                first = line.number
+                frames.append(_frame(frame)._replace(statement=marked or ("" if hidden else below)))
+                first, marked = line.number, ""
+            elif source := DRAWN_SOURCE.match(line.text):
+                marked = source["statement"]
             elif (line.blank and source_follows and not frames) or MARKS.fullmatch(line.text):
                 continue  # what marks the failing part of a line may have been stripped
             elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
