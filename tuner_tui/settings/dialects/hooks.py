@@ -12,6 +12,7 @@ from typing import Any
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.python_source import is_started
 from tuner_tui.settings.dialects.script_search import (
+    TRAINING,
     console_script,
     find_script,
     find_scripts,
@@ -306,8 +307,9 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
             continue
         is_module = (script.parent / "__init__.py").exists() and "__main__" not in source
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.
-        is_far = script.parent not in path.absolute().parents and not named_for_training([script])
-        is_far = is_far and not names_file(source, path)
+        topics = {*re.findall(r"[a-z]{3,}", script.stem.lower())} - {*re.findall(r"[a-z]{3,}", str(path).lower())}
+        is_other = not (named_for_training([script]) and all(map(TRAINING.search, topics)))
+        is_far = script.parent not in path.absolute().parents and is_other and not names_file(source, path)
         # A subcommand says what to do with the file; what the parser requires is not known.
         others = re.sub(rf"add_argument\([^()]*?{option}[^()]*\)", "", source)
         if is_module or package_import(script) == "from ." or is_far or pattern_of("needs_more").search(others):

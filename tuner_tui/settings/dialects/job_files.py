@@ -279,7 +279,7 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
         is_called = "${program}" in words
         parts = [words.replace("${program}", str(node.get("program")))] if is_called else [f"python {start}", *parts]
     with suppress(ValueError):  # a text with a quote that does not end
-        *_, shell, option, inner = ["", "", "", *shlex.split(" ".join(parts))]
+        *_, shell, option, inner = ["", "", "", *shlex.split(re.sub(r"(\s-\w*c) --(?=\s)", r"\1", " ".join(parts)))]
         if PurePath(shell).name in ("bash", "sh") and re.fullmatch(r"-\w*c", option):
             parts = [inner]
     for text in (" ".join(parts), *texts):

@@ -284,6 +284,8 @@ def read_python(
                 arguments[f"{section}.{CLASS}"] = last_name(call.func.value)
             if section == "optimizer":
                 arguments[f"{section}.type"] = last_name(call.func)
+            if section == "optimizer" and values.get(f"{section}.type", last_name(call.func)) != last_name(call.func):
+                values[f"{section}.type"] = "<several>"
         # Of several calls the first counts: of two loaders that is the training's.
         for key, value in arguments.items():
             values.setdefault(key, value)

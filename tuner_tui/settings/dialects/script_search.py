@@ -197,7 +197,8 @@ def names_file(source: str, path: Path) -> bool:
     """
     source = pattern_of("comment_line").sub("", source)
     before = pattern_of("opens_by_name").pattern if path.stem in words_of("of_any_config") else ""
-    name = rf"{before}[\"']{re.escape(path.stem)}[\"']|[\"'/]{re.escape(path.name)}[\"']"
+    of_model = before if path.name in words_of("written_by_any") else ""
+    name = rf"{before}[\"']{re.escape(path.stem)}[\"']|{of_model}[\"'/]{re.escape(path.name)}[\"']"
     return re.search(name, source) is not None
 
 
