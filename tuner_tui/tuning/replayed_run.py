@@ -55,7 +55,7 @@ def replay_run(folder: RunFolder, step: int | None = None, tell: Callable[[str],
     if step is None:
         first = find_suspects(batches, failed=False).of_kind("not finite")
         if not first:
-            raise LaunchError(f"No recorded loss of {folder.id} is not finite; name a step with --step.")
+            raise LaunchError(f"All recorded losses of {folder.id} are finite; name a step with --step.")
         step = first[0].batch.step
     request = replace(
         LaunchRequest.resume(folder, view.record), job=structs.replace(view.record.job, fallback=0), before_step=step,

@@ -221,7 +221,7 @@ def occupied_gpus(gpus: Sequence[Gpu]) -> str | None:
     least, most = f"{min(sizes):.1f}", f"{max(sizes):.1f}"
     if len(gpus) == 1:
         return f"Other programs use {most} of {(first.memory_total_bytes or 0) / GIB:.1f} GiB of GPU {first.index}"
-    several = f"all {len(gpus)} GPUs" if len(held) == len(gpus) else f"{len(held)} of {len(gpus)} GPUs"
+    several = f"each of {len(held)} GPUs" + f" (of {len(gpus)})" * (len(held) < len(gpus))
     which = f"GPU {first.index}" if len(held) == 1 else several
     amount = most if least == most else f"{least}–{most}"
     room, free = max(((free_bytes(gpu) or 0, gpu) for gpu in measured), key=lambda each: each[0])
