@@ -68,14 +68,14 @@ WORD = Check("a word of a command", lambda text: isinstance(text, str) and "\0" 
 Word = Annotated[str, WORD]
 VARIABLE_NAME = Check("the name of a variable", _matches(r"[^=\0]+"))
 VariableName = Annotated[str, WORD, VARIABLE_NAME]
-Pid = Annotated[int, Check("the id of a process", _within(0, MAX_PID))]
+Pid = Annotated[int, Meta(ge=0, le=MAX_PID), Check("the id of a process", _within(0, MAX_PID))]
 """0: no process."""
 StartTicks = Annotated[int, Check("the start of a process", _within(0, 1 << 62))]
 SignalNumber = Annotated[int, Check("a signal", _within(1, 64))]
 ExitCode = Annotated[int, Check("an exit code", _within(-255, 255))]
 Count = Annotated[int, Check("a number of things", _within(0, 1 << 20))]
 Seconds = Annotated[float, Check("a duration", _within(0, LATEST_T))]
-Time = Annotated[float, Check("a time", _within(0, LATEST_T))]
+Time = Annotated[float, Meta(ge=0, le=LATEST_T), Check("a time", _within(0, LATEST_T))]
 """Seconds since the epoch."""
 
 

@@ -155,6 +155,15 @@ def test_a_figure_that_is_no_number_is_unknown(wrong: str) -> None:
     assert (sample.gpus[0].power_w, sample.gpus[0].memory_used_bytes) == (None, None)
 
 
+@pytest.mark.parametrize("pid", [-5, 2**31, 10**400, "1", True])
+def test_a_process_of_a_sample_has_an_id(pid: object) -> None:
+    held = f'{{"index":0,"name":"\\ud800","processes":[{{"pid":{json.dumps(pid)}}}]}}'
+    for text in (held, held.replace("\\ud800", "?")):
+        sample = decode_sample(f'{{"v":1,"time_s":5.0,"gpus":[{text}]}}'.encode())
+        assert sample is not None
+        assert [(gpu.name, gpu.processes) for gpu in sample.gpus] == [("?", None)]
+
+
 @pytest.mark.parametrize("wrong", ['"nan"', "1e400", "-1", "1e300", "null"])
 def test_a_sample_or_event_of_no_moment_is_none(wrong: str) -> None:
     assert decode_sample(f'{{"v":1,"time_s":{wrong}}}'.encode()) is None
