@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby, zip_longest
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent, format_short_duration
@@ -25,7 +25,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import COLUMNS_A_CELL, area_lines, axis_text, blocks, gauge, is_flat
+from tuner_tui.view.charts import COLUMNS_A_CELL, area_lines, axis_text, blocks, gauge
 from tuner_tui.view.sample_history import Columns, drawn_columns, samples_after
 
 if TYPE_CHECKING:
@@ -123,19 +123,10 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
         return [*wall, *_in_columns(scene, worst_gpus(scene, worst), columns if worst > WORST else 1, width), *problems]
     problems = gpu_problem_rows(scene, width, each)
     room -= len(problems)
-    if not has_histories(len(gpus), columns, room):
-        return [*_in_columns(scene, gpus, columns, width), *problems]
-    lines, number = -(-len(gpus) // columns), max(1, each - INDEX - SCALE)
-    # A row says all of a GPU at rest; one on which we train keeps its height, lest the screen moves.
-    columns_of = {gpu.index: _in_columns_of(scene, gpu, number) for gpu in gpus if gpu.index not in scene.training}
-    # In the first seconds nothing is said of it, as what is known does not reach to the left edge.
-    steady = [
-        (loads := columns_of.get(gpu.index)) is not None and loads[0] is not None and is_flat(loads, 100.0)
-        for gpu in gpus
-    ]
-    flat = [all(steady[line::lines]) and not all(steady) for line in range(lines)]  # all: the rows are free
-    tall = max(1, min(TALLEST_HISTORY, (room - 2 - lines - sum(flat)) // max(1, lines - sum(flat))))
-    return [*_in_columns(scene, gpus, columns, width, [1 if low else tall for low in flat]), *problems]
+    lines = -(-len(gpus) // columns)
+    # Equally high for all, at rest or not, lest the screen moves.
+    tall = min(TALLEST_HISTORY, (room - 2 - lines) // lines) if has_histories(len(gpus), columns, room) else 0
+    return [*_in_columns(scene, gpus, columns, width, tall), *problems]
 
 
 def has_histories(gpus: int, columns: int, room: int) -> bool:
@@ -150,24 +141,22 @@ def dense_gpu_rows(scene: GpuScene, width: int) -> list[Line]:
     return _in_columns(scene, scene.sample.gpus, 2, width)
 
 
-def _in_columns(
-    scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width: int, heights: Sequence[int] = ()
-) -> list[Line]:
+def _in_columns(scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width: int, height: int = 0) -> list[Line]:
     """Return the rows of `gpus` in one column or two."""
     if columns == 1 or len(gpus) < 2:
-        return _gpu_column(scene, gpus, width, heights)
+        return _gpu_column(scene, gpus, width, height)
     each, lines = (width - COLUMN_GAP) // 2, -(-len(gpus) // columns)
-    left = _gpu_column(scene, gpus[:lines], each, heights)
-    return side_by_side(left, _gpu_column(scene, gpus[lines:], each, heights), each + COLUMN_GAP)
+    left = _gpu_column(scene, gpus[:lines], each, height)
+    return side_by_side(left, _gpu_column(scene, gpus[lines:], each, height), each + COLUMN_GAP)
 
 
-def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights: Sequence[int]) -> list[Line]:
+def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: int) -> list[Line]:
     """Return a heading, for each GPU a row of gauges with that many rows of history below it, and the axis of these."""
     if not gpus:
         return []
-    layout = gpu_layout(width, history=not heights and bool(scene.recent), jobs=scene.jobs is not None)
+    layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=scene.jobs is not None)
     rows = [_heading(layout, scene.past_s)]
-    for gpu, height in zip_longest(gpus, heights[: len(gpus)]):
+    for gpu in gpus:
         if _is_lost_in_words(scene, gpu, width):
             number = TextSpan(align_left(align_right(str(gpu.index), 2), INDEX), "strong")
             rows.append(line(number, TextSpan(f"{BAD} {_gpu_problem(scene, gpu)}", "bad")))
@@ -176,8 +165,8 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights:
         if height:
             style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
             loads, used = (_in_columns_of(scene, gpu, width - INDEX - SCALE, name) for name in ("busy", "memory"))
-            rows += history_rows(loads, style, height, used if height > 1 else ())
-    return [*rows, *time_axis(scene.past_s, width)] if max(heights, default=0) > 1 else rows
+            rows += history_rows(loads, style, height, used)
+    return [*rows, *time_axis(scene.past_s, width)] if height else rows
 
 
 WORST = 5

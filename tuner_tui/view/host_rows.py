@@ -1,4 +1,4 @@
-"""The host now: processor and its cores, memory, processes, disk and swap."""
+"""The host now: processor, memory, processes, disk and swap."""
 
 from __future__ import annotations
 
@@ -8,41 +8,36 @@ from typing import TYPE_CHECKING
 from tuner_tui.core.units import format_percent
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
-    LABEL,
     Line,
     Style,
     TextSpan,
     align_right,
     join_fitting,
-    labelled_row,
     line,
     shorten,
     text_width,
 )
-from tuner_tui.view.charts import COLUMNS_A_CELL, blocks, gauge, is_flat
+from tuner_tui.view.charts import COLUMNS_A_CELL, gauge, is_flat
 from tuner_tui.view.gpu_rows import INDEX, SCALE, WIDEST_GAUGE, history_rows, time_axis
-from tuner_tui.view.sample_history import drawn_columns, samples_after
+from tuner_tui.view.sample_history import drawn_columns
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 
 LOW_CHART, TALLEST_CHART = 3, 8
 """Rows of a history of the host next to GPUs, and without any."""
-CORES_EVERY_S = 5.0
-"""Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
 
 
 def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, past_s: float = 1.0) -> list[Line]:
     """Return all rows of the host; `chart` is the room for a history of the processor."""
-    number, now_s, host = max(0, width - INDEX - SCALE), sample.time_s, sample.host
+    number, host = max(0, width - INDEX - SCALE), sample.host
     history: Sequence[Line] = ()
     if number and (height := min(LOW_CHART if sample.gpus else TALLEST_CHART, chart)) > 0:
         cpu = drawn_columns(recent, "cpu", lambda past: past.host.cpu_pct, sample, COLUMNS_A_CELL * number, past_s)
         height = 1 if is_flat(cpu, 100.0) else height
         history = history_rows(cpu, "gauge", height)
         history = [*history, *time_axis(past_s, width)] if 1 < height < chart else history
-    cores = core_rows(recent or (sample,), now_s, width)
-    return [*host_gauges(sample, width), *history, *cores, *_disk_rows(host, width)]
+    return [*host_gauges(sample, width), *history, *_disk_rows(host, width)]
 
 
 CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6
@@ -94,29 +89,6 @@ def _disk_rows(host: HostSample, width: int) -> list[Line]:
     free += [f"writing {f.mb_s(host.disk_write_bytes_s)} MB/s"] if host.disk_write_bytes_s is not None else []
     text = join_fitting(free, width)
     return [line(TextSpan(text, "dim"))] if text else []
-
-
-def core_rows(recent: Sequence[Sample], now_s: float, width: int) -> list[Line]:
-    """Return a row with a block per core; where there are too many, per two cores or more, by the busiest of them."""
-    means = core_means(recent, now_s)
-    room = width - LABEL
-    if not means or room < 8:
-        return []
-    together = -(-len(means) // room)
-    busiest = [max(means[start : start + together]) for start in range(0, len(means), together)]
-    return [labelled_row(f"{len(means)} cores", TextSpan(blocks(busiest, 100), "dim"))]
-
-
-def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
-    """Return the mean load of each core over the last complete window, or of the newest sample."""
-    # The window is the last complete one of the clock, so the blocks change once in five seconds. Samples may differ in
-    # the number of cores where cores were switched off: only cores that all of them have are shown.
-    start = (now_s // CORES_EVERY_S - 1) * CORES_EVERY_S
-    near = samples_after(recent, now_s - 2 * CORES_EVERY_S)
-    window = [s.host.per_core_pct for s in near if start <= s.time_s < start + CORES_EVERY_S]
-    window = window or [s.host.per_core_pct for s in recent[-1:]]
-    size = min((len(cores) for cores in window), default=0)
-    return [sum(cores[core] for cores in window) / len(window) for core in range(size)]
 
 
 def process_summary(processes: Sequence[ProcessSample]) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LEAST_LOSS_ROWS, LEAST_LOSS_SHARE, WANTED_LOSS_SHARE = 6, 0.4, 0.55
 """Rows of the loss chart and its share of the panel for which figures and GPUs give way, and its share of the panel
 before details and blank rows have any: a third of the screen."""
-LEAST_NEXT_ROWS, LEAST_TEXT_ROWS, NEXT_ROWS, HOST_ROWS = 6, 3, 7, 6
+LEAST_NEXT_ROWS, LEAST_TEXT_ROWS, NEXT_ROWS, HOST_ROWS = 6, 3, 7, 5
 """Rows of what would be trained, at least: two fifths of the panel where that is more, two thirds without GPUs, and all
 that the machine leaves. Of them those of its description, at least, those of the rest, and those of the host."""
 MOST_HISTORY = 3
@@ -68,13 +68,12 @@ class LiveScene(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What gives way to the loss: the rows that say least, blank rows, figures of the run but its speed and those of
-    each rank, the names of small parts of a bar, and at last the row of each of many GPUs."""
+    """What gives way to the loss: the rows that say least, blank rows, figures of the run but its speed, those of each
+    rank and the names of small parts of a bar, and at last the row of each of many GPUs."""
 
     details: bool
     apart: bool
     figures: bool = True
-    names: bool = True
     many_gpus: Callable[[GpuScene, int], list[Line]] | None = None
 
 
@@ -83,9 +82,8 @@ LAYOUTS = (
     Layout(False, True),
     Layout(False, False),
     Layout(False, False, False),
-    Layout(False, False, False, False),
-    Layout(False, False, False, False, dense_gpu_rows),
-    Layout(False, False, False, False, gpu_wall),
+    Layout(False, False, False, dense_gpu_rows),
+    Layout(False, False, False, gpu_wall),
 )
 
 
@@ -157,7 +155,7 @@ def _sections(scene: LiveScene, width: int, height: int) -> Callable[[Layout, in
     step = [] if state is None else step_rows(state, scene.causes, width, waits_for_core(scene.recent))
 
     def run_sections(layout: Layout) -> list[list[Line]]:
-        bars = step + memory if layout.names else step[:1] + memory[:1]
+        bars = step + memory if layout.figures else step[:1] + memory[:1]
         figures = run[: None if layout.figures or not charted else 1]
         return [bars, figures, ranks[: None if layout.figures else int(ranks_differ)]]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.widget import Widget
 
 from tuner_tui.ui.keys import KEYS, key_label
@@ -19,15 +18,10 @@ from tuner_tui.view.cells import Line, TextSpan, join_sections, labelled_flow, l
 NOT_NOW = "Not possible now"
 MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Bindings left out because one line of the glossary covers all cursor keys."""
-WIDEST, MOST_WIDTH, MOST_HEIGHT, FRAME_COLUMNS, FRAME_ROWS = 92, 0.96, 0.9, 6, 2
-"""Columns of the dialog at most, its share of the screen, and columns and rows of its frame, as in `app.tcss`."""
 
 
 class HelpScreen(Dialog[None]):
-    """Shows the name of each of `keys` by group, those in `idle` last, then the `glossary`; the palette explains each.
-
-    Where both have no room on one page, the glossary is the second one.
-    """
+    """Shows the name of each of `keys` by group, those in `idle` last, then the `glossary`; the palette explains each."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["help"]]
     heading = "Help"
@@ -37,29 +31,11 @@ class HelpScreen(Dialog[None]):
     ) -> None:
         super().__init__()
         self._palette = any(key.action == "app.command_palette" for key in keys)
-        self.hint = f"{'ctrl+p explains each action · ' * self._palette}esc back"
+        self.hint = f"↑ ↓ scroll · {'ctrl+p explains each action · ' * self._palette}esc back"
         self._panel = RowsPanel(help_rows, help_groups(keys, idle), glossary)
-        self._pages: list[tuple[Sequence[Any], Sequence[Any]]] = []
 
     def body(self) -> Iterable[Widget]:
         yield VerticalScroll(self._panel)
-
-    def on_mount(self) -> None:
-        groups, glossary = self._panel.values
-        width, height = self.app.size
-        columns = min(WIDEST, int(width * MOST_WIDTH)) - FRAME_COLUMNS
-        if len(help_rows(groups, glossary, columns)) > int(height * MOST_HEIGHT) - FRAME_ROWS:
-            self._pages = [(groups, ()), ((), glossary)]
-            self.action_turn()
-
-    def action_turn(self) -> None:
-        """Show the next page, after the last one leave."""
-        if not self._pages:
-            self.action_leave()
-            return
-        self._panel.values = self._pages.pop(0)
-        self._panel.refresh(layout=True)
-        self.query_one("#dialog").border_subtitle = Content(f"{'? glossary · ' * len(self._pages)}{self.hint}")
 
     def action_palette(self) -> None:
         """Open the command palette in place of the help, where the screen below has one."""
