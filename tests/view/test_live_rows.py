@@ -401,11 +401,20 @@ def test_the_usual_time_of_a_start_reaches_the_live_panel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reported", "planned", "words"),
-    [(0.0, 2.0, "epoch 0.28 of 2"), (0.383, 3.0, "epoch 0.38 of 3"), (0.0, None, "epoch 0"), (1.0, None, "epoch 1")],
+    ("reported", "planned", "guessed", "words"),
+    [
+        (0.0, 2.0, True, "epoch 0.28 of 2"),
+        (0.383, 3.0, True, "epoch 0.38 of 3"),
+        (0.383, 1.6, False, "epoch 0.22 of 1.6"),  # before the first line of a resumed run, and between lines
+        (0.0, None, False, "epoch 0"),
+        (1.0, None, False, "epoch 1"),
+    ],
 )
-def test_the_epoch_moves_within_its_first_one(reported: float, planned: float | None, words: str) -> None:
-    assert epoch_text(replace(running(START_S), epoch=reported, planned_epochs=planned)) == words
+def test_the_epoch_moves_within_its_first_one(
+    reported: float, planned: float | None, guessed: bool, words: str
+) -> None:
+    state = replace(running(START_S), epoch=reported, planned_epochs=planned, total_guessed=guessed)
+    assert epoch_text(state) == words
 
 
 def test_an_evaluation_of_the_loss_alone_has_no_row_without_a_value() -> None:

@@ -210,14 +210,15 @@ def speed_against(ratio: float, run: str) -> TextSpan:
 
 
 def epoch_text(state: RunState) -> str:
-    """Return `epoch 0.86 of 2`; where a training reports whole epochs only, its share of the steps planned counts."""
+    """Return `epoch 0.86 of 2`: the share of the steps planned, unless these are a guess and the training says it."""
     epoch, planned = state.epoch, state.planned_epochs
-    if planned and state.total_steps and state.step is not None and (epoch is None or epoch % 1 == 0):
+    certain = epoch is None or epoch % 1 == 0 or not state.total_guessed
+    if planned and state.total_steps and state.step is not None and certain:
         epoch = planned * state.step / state.total_steps
     if epoch is None:
         return ""
     number = f"{epoch:.0f}" if epoch % 1 == 0 else f"{epoch:.2f}"
-    return f"epoch {number} of {planned:g}" if planned else f"epoch {number}"
+    return f"epoch {number} of {planned:.3g}" if planned else f"epoch {number}"
 
 
 def _amount(value: float | None, unit: str) -> str:

@@ -238,7 +238,7 @@ class SettingsInEffect:
         self._checks += 1
         if self._first_rate is not None and self._checks > 1 and self._first_rate == self.present_rate():
             self._current["learning_rate"], self._first_rate = self._first_rate, None  # no schedule has changed it
-        if not self.model_searched and self._optimizer is not None:
+        if not self.model_searched and (self._optimizer is not None or self._parameter() is not None):
             call_safely(self._find_model)
         if self._checks > 2 and self._checks % CHECK_EVERY:
             return

@@ -37,8 +37,13 @@ def hook_transformers_trainer(
 class TransformersReporter(FrameworkReporter):
     """Implements the methods of the callback."""
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, train_dataloader: Any = None, **_: Any
+    ) -> None:
         """Report the plan. Steps of this process start at the resumed step."""
+        # The Trainer rounds the epochs up where `max_steps` ends the training within one.
+        steps_an_epoch = -(-(call_safely(len, train_dataloader) or 0) // args.gradient_accumulation_steps)
+        epochs = state.max_steps / steps_an_epoch if steps_an_epoch else as_float(state.num_train_epochs)
         self.counters.follow_trainer(state.global_step)
         ignores = call_safely(ignores_accumulation, model)
         if ignores is not None:
@@ -48,7 +53,7 @@ class TransformersReporter(FrameworkReporter):
             "skipping" if state.global_step else "training",
             total_steps=None if os.environ.get("TUNER_TRIAL") else state.max_steps,  # which is not the end of a trial
             first_step=state.global_step,
-            epochs=None if state.num_train_epochs == sys.maxsize else as_float(state.num_train_epochs),  # of a stream
+            epochs=None if state.num_train_epochs == sys.maxsize else epochs,  # of a stream
             accumulation=args.gradient_accumulation_steps,
         )
         self.settings_in_effect.set_training_arguments(args)
