@@ -143,6 +143,19 @@ def evaluating(
             [(3, 4.0), (8, 3.0)],
             [(10, {"eval_psnr": 21.5})],
         ),
+        # behind a bar of Keras that has not ended its line
+        (
+            "23/23 loss: 0.0114\b\b\b\rPSNR: 21.5 dB\n",
+            fold_all(
+                evaluating(10),
+                [
+                    Phase(t=1.0, rank=0, phase="evaluating", step=10),
+                    Phase(t=2.0, rank=0, phase="training", step=10, output=18, output_until=36),
+                ],
+            ),
+            [(5, 0.0114)],
+            [(10, {"eval_psnr": 21.5})],
+        ),
         # an evaluation that goes on, and one whose end is unknown
         ("loss 4.0\nloss 2.0\n", evaluating(10, 10, output=9), [(5, 4.0)], [(10, {"eval_loss": 2.0})]),
         ("loss 4.0\nloss 2.0\n", evaluating(10, 10, output=9, ended=0), [(5, 4.0), (10, 2.0)], []),

@@ -213,7 +213,8 @@ class PrintedMetrics:
             labelled = [EVALUATION_LABEL + line for line in text[first:last].splitlines(keepends=True)]
             # After it, a line without a loss tells its metrics: no step has computed any.
             lines = text[last:after].splitlines(keepends=True)
-            labelled += [line if _LOSS.search(line) else EVALUATION_LABEL + line for line in lines]
+            # A bar may have no end of its line yet: the rest of its line is empty.
+            labelled += [line if _LOSS.search(line) or not line.strip() else EVALUATION_LABEL + line for line in lines]
             text = text[:first] + b"".join(labelled) + text[after:]
         text = _SUMMARY.sub(lambda match: b"\n" * match[0].count(b"\n"), text)
         return list(zip(islice(ends, 1, None), map(self._labelled, text.split(b"\n")), strict=False))
