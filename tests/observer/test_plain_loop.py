@@ -262,6 +262,12 @@ def test_steps_of_an_optimizer_that_is_not_torchs(sections: ObservedProcess) -> 
     assert [seen[name] for name in names] == ["OwnOptimizer", 0.05, 2, 4, "cpu"]
 
 
+def test_long_steps_of_an_optimizer_that_is_not_torchs_have_a_batch_each(sections: ObservedProcess) -> None:
+    events = story(sections, "own_optimizer_of_long_steps")
+    counted = [(event.own_steps, event.micro_steps) for event in events_of(events, Steps)]
+    assert all(steps == batches for steps, batches in counted), counted
+
+
 def test_evaluations_of_an_optimizer_that_is_not_torchs(sections: ObservedProcess) -> None:
     events = story(sections, "own_optimizer_without_modes")
     assert [event.step for event in events_of(events, Evaluated)] == [4, 8, 12]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import weakref
 from pathlib import Path
@@ -15,7 +16,7 @@ from tuner_tui.observer.site._tuner_observer.counters.evaluation import Evaluati
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
 from tuner_tui.observer.site._tuner_observer.hooks import optimizer_steps
 from tuner_tui.observer.site._tuner_observer.session import Session
-from tuner_tui.observer.site._tuner_observer.settings_in_effect import SettingsInEffect
+from tuner_tui.observer.site._tuner_observer.settings_in_effect import SettingsInEffect, count_parameters
 
 torch = late_module("torch")
 
@@ -83,6 +84,29 @@ def test_models_that_are_trained_in_turn_are_counted_alone(tmp_path: Path) -> No
     look(*[1, 2] * 20)
     look(1, 2)
     assert counted[3:] == [10], "which step together count together"
+
+
+def test_momentum_copies_of_parts_do_not_count() -> None:
+    """As in MoCo, whose optimizer gets the copies too; they need no gradients."""
+    parts = {name: torch.nn.Sequential(torch.nn.Linear(4, size)) for name, size in (("encoder", 3), ("head", 2))}
+    model = torch.nn.ModuleDict({**parts, **{f"{name}_copy": copy.deepcopy(part) for name, part in parts.items()}})
+    for name in parts:
+        model[f"{name}_copy"].requires_grad_(requires_grad=False)
+    counted = count_parameters(model, optimized=list(model.parameters()))
+    assert counted == {"parameters": 25, "trainable_parameters": 25}
+
+
+def test_the_state_of_random_numbers_is_no_weight() -> None:
+    """Keras keeps it as a parameter and gives it to the optimizer."""
+    model = torch.nn.Linear(4, 1)
+    model.register_parameter("seed", torch.nn.Parameter(torch.zeros(2, dtype=torch.int32), requires_grad=False))
+    assert count_parameters(model, optimized=list(model.parameters())) == {"parameters": 5, "trainable_parameters": 5}
+    reports = Reports()
+    settings = SettingsInEffect(torch, reports)  # type: ignore[arg-type]
+    settings.optimizer_stepped(torch.optim.SGD(model.parameters()))
+    settings.model_searched = True
+    settings.check()
+    assert reports.values["parameter_dtype"] == "float32"
 
 
 class Optimizer:

@@ -416,6 +416,16 @@ def own_optimizer() -> None:
         model.train()
 
 
+def own_optimizer_of_long_steps() -> None:
+    """Each step takes longer than the counters are apart, so that they are due when its batch is read."""
+    model = nn.Linear(4, 1)
+    opt = OwnOptimizer(model.parameters(), 0.05)
+    for (inputs,) in loader_of(3):
+        model(inputs).pow(2).mean().backward()
+        opt.step()
+        time.sleep(1.1)
+
+
 def own_optimizer_without_modes() -> None:
     """Evaluates each batch in a context of its own and never calls `eval()`, as Keras does."""
     model = nn.Linear(4, 1)
@@ -624,8 +634,8 @@ SECTIONS = (
     unreadable_batches, configuration_of_locals, configuration_of_vars, resumed_with_adam, resumed_with_sgd,
     resumed_within_an_epoch,
     begun_at_epoch_one,
-    own_optimizer, own_optimizer_without_modes, own_iteration, uneven_optimizers, optimizer_of_the_loss,
-    another_optimizer_to_end_with,
+    own_optimizer, own_optimizer_of_long_steps, own_optimizer_without_modes, own_iteration, uneven_optimizers,
+    optimizer_of_the_loss, another_optimizer_to_end_with,
     gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
     accelerated, nested_batches, own_switches, replaced_optimizer, kept_optimizer, larger_validation_batches,

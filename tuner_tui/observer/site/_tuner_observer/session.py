@@ -285,20 +285,13 @@ class Session:
             self.marks_output, self._output_ended = False, self.output_size()
 
     def output_size(self) -> int | None:
-        """Bytes that the run has printed so far."""
-        try:
-            return os.stat(self._output_log).st_size
-        except OSError:
-            return None
-
-    def output_position(self) -> int:
-        """The same for every step: where this process prints to the run's output, its position costs a tenth."""
+        """Bytes that the run has printed so far. Where this process prints them, its position costs a tenth."""
         try:
             if self._prints is None:
                 self._prints = os.path.samestat(os.fstat(1), os.stat(self._output_log))
-            return os.lseek(1, 0, os.SEEK_CUR) if self._prints else self.output_size() or 0
+            return os.lseek(1, 0, os.SEEK_CUR) if self._prints else os.stat(self._output_log).st_size
         except OSError:
-            return 0
+            return None
 
     def after_fork(self, launched: bool) -> None:
         """Reset in a forked child, which stays silent until it trains."""

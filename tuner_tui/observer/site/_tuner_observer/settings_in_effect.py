@@ -21,18 +21,28 @@ def count_parameters(*models: Any, optimized: list[Any] | None = None) -> dict[s
 
     A copy of what trains, such as a target network, does not count; layers of a list may be alike.
     """
-    parameters = {id(each): each for model in models for each in model.parameters() if each.is_leaf}
-    trained = set(parameters if optimized is None else map(id, optimized))
+    parameters = {
+        id(each): each
+        for model in models
+        for each in model.parameters()
+        if each.is_leaf and _dtype_name(each.dtype) not in COUNTERS
+    }
+    trained = {id(each) for each in (parameters.values() if optimized is None else optimized) if each.requires_grad}
     for model in models:
         held = trained.intersection(map(id, model.parameters()))
         *_, network = (each for each in model.modules() if held.issubset(map(id, each.parameters())))
-        shapes = _shapes(network)
+        parts = (network, *(each for each in network.children() if any(True for _ in each.children())))
+        shapes = [_shapes(each) for each in parts if not held.isdisjoint(map(id, each.parameters()))]
         for name, module in model.named_modules():
             module_keys = set(map(id, module.parameters()))
-            if held.isdisjoint(module_keys) and not name[-1:].isdigit() and _shapes(module) == shapes:
+            if held.isdisjoint(module_keys) and not name[-1:].isdigit() and _shapes(module) in shapes:
                 parameters = {key: each for key, each in parameters.items() if key not in module_keys}
     trainable = sum(each.numel() for key, each in parameters.items() if each.requires_grad and key in trained)
     return {"parameters": sum(each.numel() for each in parameters.values()), "trainable_parameters": trainable}
+
+
+COUNTERS = {"int32", "int64"}
+"""No weight has such a type; Keras keeps the state of its random numbers as a parameter."""
 
 
 def _shapes(module: Any) -> dict[str, Any]:
@@ -126,7 +136,7 @@ class SettingsInEffect:
         rate = self._constructed.get(optimizer, group.get("initial_lr", group.get("lr")))
         if not self._has_arguments and isinstance(rate, (int, float)):
             self._current["learning_rate"] = rate
-        dtypes = {_dtype_name(each.dtype) for group in optimizer.param_groups for each in group["params"]}
+        dtypes = {_dtype_name(each.dtype) for each in _parameters_of(optimizer)} - COUNTERS
         self._current["parameter_dtype"] = "+".join(sorted(dtypes))
         if group["params"]:
             self._optimizer = weakref.ref(optimizer)
@@ -209,7 +219,10 @@ class SettingsInEffect:
         # `type()` rather than `isinstance`, because lazy proxies load their target on attribute access.
         modules = [each for each in gc.get_objects() if issubclass(type(each), self._torch.nn.Module)]
         held = {id(child) for module in modules for child in module._modules.values()}
-        models = [each for each in modules if id(each) not in held and wanted.intersection(map(id, each.parameters()))]
+        outermost = [each for each in modules if id(each) not in held]
+        parts = [(each, part) for each in outermost if (part := wanted.intersection(map(id, each.parameters())))]
+        # A model may be made of another's layers, which still exists, with a head that nothing trains.
+        models = [each for each, part in parts if not any(part < other for _, other in parts)]
         model = next((each for each in models if any(parameter is trained for parameter in each.parameters())), None)
         if model is not None:
             self._session.report("plan", **count_parameters(*models, optimized=optimized or None))  # of a GAN both

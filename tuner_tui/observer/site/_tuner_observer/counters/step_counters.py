@@ -249,7 +249,9 @@ class StepCounters:
         self._totals.set_rows(rows)
 
     def read(self) -> None:
-        """Process the buffered records."""
+        """Process the buffered records. A batch that was read since a step ended is of the next one."""
+        if not self.buffer.optimizers:
+            self.count_ended_group()
         for record in self.buffer.take():
             if len(record) == 4:
                 key, now, backwards, output = record
@@ -461,7 +463,7 @@ class StepCounters:
 
     def group_ended(self, written: int, now: float) -> None:
         """Count a step seen by calls of `backward`, after so many records: what follows these is of the next step."""
-        self.buffer.insert((GROUP_KEY, now, self.buffer.backwards, self.session.output_position()), written)
+        self.buffer.insert((GROUP_KEY, now, self.buffer.backwards, self.session.output_size() or 0), written)
         self.read()
 
     def drop_steps(self, steps: int) -> None:

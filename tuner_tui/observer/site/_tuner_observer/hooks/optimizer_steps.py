@@ -18,7 +18,7 @@ def hook_optimizers(module: Any, counters: StepCounters, first_stepped: Callable
     """Hook `torch.optim.optimizer`. `first_stepped` is called after the first step of each optimizer."""
     is_compiling, buffer = is_compiling_function(), counters.buffer
     records, optimizers, counted, began_s = buffer.records, buffer.optimizers, [0], [0.0]
-    output_position = counters.session.output_position
+    output_size = counters.session.output_size
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
@@ -39,7 +39,7 @@ def hook_optimizers(module: Any, counters: StepCounters, first_stepped: Callable
             if buffer.backwards > counted[0] + 1 and _closure(args, kwargs) is not None:
                 buffer.backwards = counted[0] + 1
             counted[0] = buffer.backwards
-            records.append((key, now, buffer.backwards, output_position()))
+            records.append((key, now, buffer.backwards, output_size() or 0))
             buffer.calls += 1
             buffer.rate = optimizer.param_groups[0].get("lr")
             seen = optimizers.get(key)
