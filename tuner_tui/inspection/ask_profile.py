@@ -161,7 +161,7 @@ def _lines(dump: ProcessDump) -> Iterator[tuple[LineOf, StackFrame]]:
     in_loader, innermost = len(inside.frames) < len(dump.main.frames), next(iter(dump.main.frames), None)
     frame = (inside if in_loader else dump.main).named_frame
     if in_loader:
-        waits_for_workers = any(each.function == "_try_get_data" for each in dump.main.frames)
+        waits_for_workers = any(frame.function == "_try_get_data" for frame in dump.main.frames)
         frame = frame or (None if waits_for_workers else next(iter(inside.frames), None))
     elif innermost is not None and innermost.is_library and OPERATORS.search(innermost.file):
         return  # the profiler says more of it

@@ -78,7 +78,7 @@ class Operation(Struct, frozen=True):
         node = f" ({self.node})" if self.node else ""
         where = ", ".join(filter(None, (self.module, self.phase, f"{self.operator or 'unknown operator'}{node}")))
         if self.is_from_data:
-            values = " and ".join(str(each) for each in self.inputs if each.others)
+            values = " and ".join(str(tensor) for tensor in self.inputs if tensor.others)
             return single_line(f"the batch itself is not finite{': ' * bool(values)}{values}; it enters {where}")
         ranges = [f"inputs {'; '.join(map(str, self.inputs))}"] if self.inputs else []
         ranges += [f"result {self.output}"] if self.output else []
@@ -90,8 +90,8 @@ class Operation(Struct, frozen=True):
     @property
     def role(self) -> Role | None:
         """What kind of cause this is, which chooses the remedies; None if it is none of the usual ones."""
-        dtypes = {each.dtype for each in (*self.inputs, *([self.output] if self.output else []))}
-        largest = max((each.largest for each in self.inputs), default=0.0)
+        dtypes = {tensor.dtype for tensor in (*self.inputs, *([self.output] if self.output else []))}
+        largest = max((tensor.largest for tensor in self.inputs), default=0.0)
         names = f"{self.operator} {self.node or ''}".lower()
         if self.is_from_data:
             return "rows"

@@ -166,7 +166,9 @@ def explain_hang(
         return _explain_ranks(ranks, look, epoch_batches or {}, frozenset(dead_ranks))
     roots = list(ranks.values()) or [process for process in processes if process.threads][:1]
     if not roots:
-        silences = (f"process {each.pid} ({each.name}): {each.silence}" for each in processes if each.silence)
+        silences = (
+            f"process {process.pid} ({process.name}): {process.silence}" for process in processes if process.silence
+        )
         return Hang("unknown", "No process of the training answered.", tuple(silences))
     return look.at_process(roots[0])
 
@@ -201,12 +203,12 @@ class _Look(Struct, frozen=True):
         return Hang(OF_ACTIVITY.get(activity.name, "unknown"), f"{subject} {activity}.", evidence, culprits, marks)
 
     def _children(self, process: ProcessDump) -> list[ProcessDump]:
-        return [each for each in self.processes if each.parent == process.pid]
+        return [child for child in self.processes if child.parent == process.pid]
 
     def _at_loader(self, process: ProcessDump, activity: Activity, subject: str) -> Hang:
         children = self._children(process)
-        workers = {each.pid: self.activity(each) for each in children if each.is_loader_worker}
-        dead = sum(each.state in "ZX" and each.name == LOADER_WORKER for each in children)
+        workers = {child.pid: self.activity(child) for child in children if child.is_loader_worker}
+        dead = sum(child.state in "ZX" and child.name == LOADER_WORKER for child in children)
         culprits, marks = (process.pid,), (str(process.main.own_frame),)
         if dead or (not workers and any(frame.function == "_try_get_data" for frame in process.main.frames)):
             number = f"{dead} of its loader workers" if dead else "all loader workers"
@@ -291,8 +293,8 @@ def _explain_missing(
         return Hang("rank-missing", sentence, tuple(evidence), tuple(process.pid for process in silent), marks)
     rank = answered[0]
     cause = look.at_process(ranks[rank], f"Rank {rank}")
-    evidence += [f"rank {each}: {look.activity(ranks[each])}" for each in answered]
-    evidence += [each for each in cause.evidence if each.startswith("loader worker")]
+    evidence += [f"rank {rank}: {look.activity(ranks[rank])}" for rank in answered]
+    evidence += [line for line in cause.evidence if line.startswith("loader worker")]
     doing = cause.sentence.removeprefix(f"Rank {rank} ").rstrip(".")
     sentence = f"{absent}: rank {rank} {doing}."
     alone = look.activity(ranks[rank]).name in ("evaluating", "saving")

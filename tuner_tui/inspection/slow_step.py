@@ -152,6 +152,6 @@ def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
 
 def _own_share(times: StepTimes, part: PartTime) -> float:
     # What overlaps with the GPU's work does not hold it up.
-    own_s = sum(each.own_s for each in times.parts if each.name != RANKS)
+    own_s = sum(part.own_s for part in times.parts if part.name != RANKS)
     lost = own_s if times.idle_s is None else min(own_s, times.idle_s["host"])
     return times.share(part.own_s / own_s * lost) if own_s else 0.0

@@ -105,7 +105,7 @@ class Suspects(Struct, frozen=True):
     @property
     def sharing(self) -> tuple[Suspect, ...]:
         """The spikes that had the common rows."""
-        return tuple(each for each in self.of_kind("spike") if not set(self.common_rows).isdisjoint(each.rows))
+        return tuple(batch for batch in self.of_kind("spike") if not set(self.common_rows).isdisjoint(batch.rows))
 
     def of_kind(self, kind: Kind) -> tuple[Suspect, ...]:
         return tuple(suspect for suspect in self.suspects if suspect.kind == kind)

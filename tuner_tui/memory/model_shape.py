@@ -126,8 +126,8 @@ def loaded_shape(shape: ModelShape, settings: Settings) -> ModelShape:
     The built-in job loads them by the same rule (`trainer/models.py`, `weights_dtype`).
     """
     by_rule = shape.weight_bytes if settings.peft_method != "none" else 4
-    each = {"auto": by_rule, "saved": shape.weight_bytes, "fp32": 4, "bf16": 2}[settings.weights_dtype]
-    return shape if each == shape.weight_bytes else replace(shape, weight_bytes=each)
+    size = {"auto": by_rule, "saved": shape.weight_bytes, "fp32": 4, "bf16": 2}[settings.weights_dtype]
+    return shape if size == shape.weight_bytes else replace(shape, weight_bytes=size)
 
 
 @cache
@@ -337,9 +337,9 @@ def _sizes_in(name: str) -> set[float]:
     sizes = set()
     for match in SIZE.finditer(name):
         decimal, experts, number, unit = match.groups()
-        each = float((decimal or number).replace("_", ".")) * (1e9 if unit == "b" else 1e6)
+        count = float((decimal or number).replace("_", ".")) * (1e9 if unit == "b" else 1e6)
         copies = SHARED_SHARE + (1 - SHARED_SHARE) * int(experts) if experts else 1
-        sizes.add(ROUNDED_NAMES.get(match[0], copies * each))
+        sizes.add(ROUNDED_NAMES.get(match[0], copies * count))
     return {size for size in sizes if size >= LEAST_PARAMETERS}
 
 

@@ -110,7 +110,7 @@ def describe_change(change: Mapping[str, Value], before: Settings, after: Settin
     """Return the change as text, with the effective batch if the micro batch changes."""
     parts = []
     for name, value in change.items():
-        now, then = (format_value(name, each) or "none" for each in (getattr(before, name), value))
+        now, then = (format_value(name, content) or "none" for content in (getattr(before, name), value))
         parts.append(f"{FIELDS[name].label} {now} → {then}")
     held = f" (effective batch stays {after.effective_batch()} per device)" if MICRO in change else ""
     return ", ".join(parts) + held

@@ -74,8 +74,9 @@ class RunMeasurement(Struct, frozen=True):
 
 def judge(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunMeasurement) -> RemedyOutcome:
     """What came of `remedies`, which were applied together after the run `before`."""
-    changed, answered = {name for each in remedies for name in each.before}, {each.cause for each in remedies}
-    variables = {name for each in remedies for name in each.env_before}
+    changed = {name for remedy in remedies for name in remedy.before}
+    answered = {remedy.cause for remedy in remedies}
+    variables = {name for remedy in remedies for name in remedy.env_before}
     reason = incomparable(before, after, changed, answered) or _not_alone(changed, variables, before, after)
     measured = measured_speed(before.rates, after.rates)
     speed = None if reason else measured
@@ -86,7 +87,7 @@ def judge(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunM
         by_what = "" if measured is None else f"; it was {speed_words(measured[0])}, for whichever reason"
         parts = [("not comparable", f"{reason}{by_what}")]
     verdicts, sentences = zip(*parts, strict=True)
-    verdict = next(each for each in ORDER if each in verdicts)
+    verdict = next(name for name in ORDER if name in verdicts)
     names, titles = zip(*((remedy.name, remedy.title) for remedy in remedies), strict=True)
     same = (tensors := _failed_tensors(after)) is not None and tensors == _failed_tensors(before)
     if same and verdict == "not kept":
@@ -171,8 +172,8 @@ def measured_speed(before: Sequence[float], after: Sequence[float]) -> tuple[flo
     if count < MIN_BLOCKS:
         return None
     blocks = [
-        [statistics.fmean(each[len(each) * n // count : len(each) * (n + 1) // count]) for n in range(count)]
-        for each in rates
+        [statistics.fmean(run[len(run) * n // count : len(run) * (n + 1) // count]) for n in range(count)]
+        for run in rates
     ]
     logs = [math.log(new / old) for old, new in zip(*blocks, strict=True)]
     low = math.sqrt(2) * MIN_SIGMA
@@ -274,5 +275,7 @@ def find_doubt(
     `measure` keeps what it measured of a run that has ended.
     """
     changed = {setting.name for setting in changed_settings(before[1], after[1])}
-    answered = {each.cause for _, view in (before, after) if view.record for each in view.record.resolved.last_remedies}
+    answered = {
+        remedy.cause for _, view in (before, after) if view.record for remedy in view.record.resolved.last_remedies
+    }
     return incomparable(measure(*before), measure(*after), changed, answered) or ""

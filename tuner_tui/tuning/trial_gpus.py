@@ -64,7 +64,7 @@ class LocalGpus(Struct, frozen=True):
         bound = bind(runner.base, gpu, self.inventory.cpu.usable_cores)
         report = replace(runner, base=bound).run(trial, callbacks)
         if report.measurement.outcome not in ("measured", "aborted"):
-            shown = {each.uuid for each in read_inventory(Path("/")).gpus}
+            shown = {gpu.uuid for gpu in read_inventory(Path("/")).gpus}
             if shown and gpu not in shown:  # a driver that does not answer shows none
                 raise GpuLostError(gpu)
         return report

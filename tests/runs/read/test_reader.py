@@ -140,8 +140,9 @@ def test_any_events_have_a_history(story: list[Event]) -> None:
     for event in story:
         builder.add(event)
     history = builder.history()
-    single = (getattr(history, name) for name in history.__struct_fields__ if name != "results")
-    for series in (*single, *history.results):
+    several = {"results", "logged"}
+    single = (getattr(history, name) for name in history.__struct_fields__ if name not in several)
+    for series in (*single, *history.results, *history.logged):
         assert len(series.xs) == len(series.ys)
         assert list(series.xs) == sorted(set(series.xs))
 

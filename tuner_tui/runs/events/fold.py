@@ -150,7 +150,7 @@ def _with_evaluation_output(state: RunState, event: ev.Phase) -> RunState:
         ranges = (*ranges[1 - RECENT_EVALUATION_STEPS :], (event.output, None, None))
     else:  # where it began or ended may be unknown
         began = ranges[-1][0] if ranges and ranges[-1][1] is None else event.output
-        ranges = tuple(each for each in ranges[1 - RECENT_EVALUATION_STEPS :] if each[1] is not None)
+        ranges = tuple(steps for steps in ranges[1 - RECENT_EVALUATION_STEPS :] if steps[1] is not None)
         if began is not None and (event.output, event.output_until) != (None, None):
             ranges = (*ranges, (began, began if event.output is None else event.output, event.output_until))
     return replace(state, evaluation_output=ranges)
@@ -207,13 +207,15 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
     earlier = state.evaluations
     last = len(earlier) - 1
     # Another value of the same step is of the best weights, loaded again after the training, or of other data.
-    for each in earlier[-1:]:
-        if (each.step, each.source) == (event.step, event.source) and each.metrics.keys() & event.metrics.keys():
+    for newest in earlier[-1:]:
+        if (newest.step, newest.source) == (event.step, event.source) and newest.metrics.keys() & event.metrics.keys():
             return state
     for index in range(last, max(-1, last - RECENT_EVALUATIONS), -1):
         if _is_same_evaluation(earlier[index], event, newest=index == last):
             best, lesser = sorted(
-                (earlier[index], event), key=lambda each: (bool(each.metrics), ev.trust(each.source)), reverse=True
+                (earlier[index], event),
+                key=lambda evaluation: (bool(evaluation.metrics), ev.trust(evaluation.source)),
+                reverse=True,
             )
             merged = replace(best, metrics={**lesser.metrics, **best.metrics}, seconds=best.seconds or lesser.seconds)
             return replace(state, evaluations=(*earlier[:index], merged, *earlier[index + 1 :]))
@@ -268,7 +270,7 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     if event.evaluated_steps and state.follows_rank(event.rank):
         state = _with_evaluation_steps(state, event.evaluated_steps)
     if event.printed and state.follows_rank(event.rank):
-        printed = sorted({*state.printed, *event.printed}, key=lambda each: each[::-1])
+        printed = sorted({*state.printed, *event.printed}, key=lambda loss: loss[::-1])
         changed["printed"] = tuple(printed[-RECENT_PRINTED_STEPS:])
     if before.latest is None or event.own_steps > before.latest.own_steps or first:
         changed |= _stepped(state, event)

@@ -180,7 +180,7 @@ def seconds_left(state: RunState, now: float) -> float | None:
         return None
     steps_left: float = max(0, state.total_steps - state.step)
     if state.independent:  # each makes its own part of the steps
-        steps_left /= max(1, sum(not other.ended for other in state.ranks.values()))
+        steps_left /= max(1, sum(not rank.ended for rank in state.ranks.values()))
     evaluated = {*state.evaluation_steps, *(evaluation.step for evaluation in state.evaluations)}
     pauses_s = _pauses_left_s(state, rank.latest.eval_s, sorted(step for step in evaluated if step <= state.step))
     if state.checkpoint is not None:
@@ -388,7 +388,7 @@ class HistoryBuilder:
     def history(self) -> History:
         """The history so far; the same object until an event is added."""
         if self._built is None:
-            results, logged = (tuple(each.series() for each in of.values()) for of in (self._results, self._logged))
+            results, logged = (tuple(metric.series() for metric in of.values()) for of in (self._results, self._logged))
             shown = {name: series.series() for name, series in self._series.items()}
             self._built = History(**shown, results=results, logged=logged)
         return self._built

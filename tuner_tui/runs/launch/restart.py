@@ -101,7 +101,10 @@ def plan_restart(
     checkpoint = lineage_checkpoint(folder)
     live = view.status.live
     # It saves when it is stopped if it is a Trainer that the observer sees, after its first step.
-    trains, stopping = any(each.own_steps > 0 for each in view.state.counters), view.state.stop_requested is not None
+    trains, stopping = (
+        any(counters.own_steps > 0 for counters in view.state.counters),
+        view.state.stop_requested is not None,
+    )
     saves = live and trains and (isinstance(record.job, BuiltinJob) or view.state.accepts_orders)
     try:
         _check_resumable(folder, request, view.state, checkpoint, live=live, saves=saves)

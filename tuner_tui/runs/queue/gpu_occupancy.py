@@ -100,10 +100,12 @@ def _holder(gpu: Gpu, figures: GpuSample) -> str | None:
     if gpu.mig:
         return "it is in MIG mode"
     processes = figures.processes or ()
-    large = [each for each in processes if each.memory_bytes is None or each.memory_bytes >= SMALL_PROCESS_BYTES]
+    large = [
+        process for process in processes if process.memory_bytes is None or process.memory_bytes >= SMALL_PROCESS_BYTES
+    ]
     if large:
         return ", ".join(map(_name, large))
-    unlisted = (figures.memory_used_bytes or 0) - sum(each.memory_bytes or 0 for each in processes)
+    unlisted = (figures.memory_used_bytes or 0) - sum(process.memory_bytes or 0 for process in processes)
     return "processes that are not visible from here" if unlisted >= DRIVER_BYTES else None
 
 

@@ -107,7 +107,11 @@ def _saved_by_script(folder: RunFolder, before: float) -> SavedCheckpoint | None
     """The newest that a script saved itself and that is still there; weights alone if there is nothing else."""
     reported = [event for event in _reported(folder, Saved) if os.path.exists(event.path)]  # noqa: PTH110  Path.exists raises
     newest_of = {event.path: event for event in reported}  # a file may be written over and over
-    saved = [each for each in reported if newest_of[each.path] is each and (each.step is None or each.step < before)]
+    saved = [
+        checkpoint
+        for checkpoint in reported
+        if newest_of[checkpoint.path] is checkpoint and (checkpoint.step is None or checkpoint.step < before)
+    ]
     newest = max(reversed(saved), key=lambda event: event.resumable, default=None)
     if newest is None or newest.step is None:
         return None

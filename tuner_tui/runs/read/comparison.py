@@ -221,7 +221,7 @@ def compare_losses(first: RunView, second: RunView, first_series: Series, second
     # Between two logged values the noise of neither run is known: two runs of one seed would differ there.
     logged = {x for x, _ in curves[0]} & {x for x, _ in curves[1]}
     within = end / len(SHARES) / 2
-    near = {x: [each for each in logged if abs(each - x) <= within] for x in wanted}
+    near = {x: [step for step in logged if abs(step - x) <= within] for x in wanted}
     samples = sorted({min(values, key=lambda value: abs(value - x), default=x) for x, values in near.items()})
     return tuple(LossAt(round(x), interpolate(curves[0], x), interpolate(curves[1], x)) for x in samples)
 

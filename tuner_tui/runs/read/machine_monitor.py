@@ -148,7 +148,9 @@ class MachineMonitor:
         if pid is None:
             shown = {process.pid for job in jobs for process in job.processes}
             return jobs + [job_of_hidden_process(number, use[number]) for number in use if number not in shown]
-        return [replace(job, processes=tuple(sorted(job.processes, key=lambda each: each.pid != pid))) for job in jobs]
+        return [
+            replace(job, processes=tuple(sorted(job.processes, key=lambda process: process.pid != pid))) for job in jobs
+        ]
 
     def _find(self, pid: int | None, on_gpus: Set[int], ours: Set[int]) -> None:
         """The processes of all jobs; found anew only when processes have started, ended or changed."""

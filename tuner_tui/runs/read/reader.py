@@ -117,7 +117,9 @@ class RunReader:
     def _events_from_log(self, events: list[Event]) -> list[Event]:
         """Events derived from the output, until the observer reports a step."""
         # The steps of runs without observer are read from their output and are in no event file.
-        steps = (isinstance(each, Steps) or (isinstance(each, Finished) and each.step is not None) for each in events)
+        steps = (
+            isinstance(event, Steps) or (isinstance(event, Finished) and event.step is not None) for event in events
+        )
         self._observed = self._observed or any(steps)
         if self._observed or self.record()[0] is None:
             return []

@@ -276,7 +276,7 @@ def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapsho
 def _status_without_state(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None) -> RunStatus:
     if not folder.path.is_dir():
         processes = find_without_folder(folder.path, snapshot)
-        names, pid = processes.names(), next((each.pid for each in processes.members), None)
+        names, pid = processes.names(), next((process.pid for process in processes.members), None)
         left = f", but processes of the run continue: {names}" if names else ""
         return RunStatus("broken", f"There is no run folder {folder.path}{left}.", pid=pid, training_alive=bool(names))
     if is_locked(folder.lock):

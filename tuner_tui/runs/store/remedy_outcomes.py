@@ -70,6 +70,6 @@ def recorded_verdict(run: str) -> RemedyVerdict | None:
 def record_outcome(outcome: RemedyOutcome) -> None:
     """Add an outcome to the record, in place of an earlier one of the same runs. Raises `OSError`."""
     runs = outcome.before, outcome.after
-    others = tuple(each for each in read_outcomes() if (each.before, each.after) != runs)
+    others = tuple(outcome for outcome in read_outcomes() if (outcome.before, outcome.after) != runs)
     data = {"v": 1, "outcomes": to_json((*others, outcome)[-MOST_RECORDED:])}
     write_atomic(state_dir() / FILE, json.dumps(data) + "\n")

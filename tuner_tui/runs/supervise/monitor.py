@@ -153,7 +153,7 @@ class TrainingMonitor:
         if self._exit is not None or self._state.ranks or self._state.unobserved is not None:
             return
         root = self._training.process.pid
-        pids = [root, *(each.pid for each in descendants_in(all_processes(), [root]))]
+        pids = [root, *(process.pid for process in descendants_in(all_processes(), [root]))]
         reason = next(filter(None, map(left_out_observer, pids)), None)
         if reason is not None:
             self._record(Unobserved(t=time.time(), reason=reason))
@@ -267,13 +267,15 @@ class TrainingMonitor:
             end_group(leader.pid)
         processes = self._processes().members
         if alive and number != signal.SIGKILL:
-            processes = tuple(each for each in processes if each.session == leader.pid and each.comm != LOADER_WORKER)
+            processes = tuple(
+                process for process in processes if process.session == leader.pid and process.comm != LOADER_WORKER
+            )
         self._send(processes, number)
 
     def _send(self, processes: Iterable[ProcessStat], number: signal.Signals) -> None:
         """Signal each process, but none with SIGTERM twice: trainers take the second as a demand to exit at once."""
-        chosen = [each for each in processes if number != signal.SIGTERM or each.pid not in self._terminated]
-        self._terminated |= {each.pid for each in chosen}
+        chosen = [process for process in processes if number != signal.SIGTERM or process.pid not in self._terminated]
+        self._terminated |= {process.pid for process in chosen}
         signal_processes(chosen, number)
 
     def _runs_in_background(self, orphans: RunProcesses) -> bool:
@@ -288,9 +290,10 @@ class TrainingMonitor:
         if not orphans.members:
             return False
         # A loader worker whose trainer is gone has nothing to save, and torch would notice only after five seconds.
-        pids = {each.pid for each in orphans.members}
+        pids = {process.pid for process in orphans.members}
         self._send(
-            (each for each in orphans.members if each.comm == LOADER_WORKER and each.parent not in pids), signal.SIGTERM
+            (process for process in orphans.members if process.comm == LOADER_WORKER and process.parent not in pids),
+            signal.SIGTERM,
         )
         if self._terminated_orphans_s is not None:
             return now.monotonic_s - self._terminated_orphans_s < 2 * self._timeouts.orphan_s

@@ -67,19 +67,21 @@ class RunProcesses(Struct, frozen=True):
 
     def names(self) -> str:
         """Pids and commands in one line, of those that are still alive; empty if there are none."""
-        processes = [each for each in (*self.members, *self.detached) if is_alive(each)]
-        named = ", ".join(f"{each.pid} ({_describe(each.pid)})" for each in processes[:3])
+        processes = [process for process in (*self.members, *self.detached) if is_alive(process)]
+        named = ", ".join(f"{process.pid} ({_describe(process.pid)})" for process in processes[:3])
         return named + (f" and {len(processes) - 3} more" if len(processes) > 3 else "")
 
     def with_tied(self) -> RunProcesses:
         """The same, with the detached processes that are tied to the run among its members."""
-        tied = tuple(each for each in self.detached if each.pid in self.tied)
-        untied = tuple(each for each in self.detached if each.pid not in self.tied)
+        tied = tuple(process for process in self.detached if process.pid in self.tied)
+        untied = tuple(process for process in self.detached if process.pid not in self.tied)
         return RunProcesses((*self.members, *tied), untied, self.tied)
 
     def of_others(self) -> RunProcesses:
         """The living ones that only another user can end, as after `sudo`."""
-        members = tuple(each for each in self.members if is_alive(each) and _other_user(each.pid) is not None)
+        members = tuple(
+            process for process in self.members if is_alive(process) and _other_user(process.pid) is not None
+        )
         return RunProcesses(members, (), self.tied)
 
 
@@ -115,7 +117,7 @@ class ProcessSnapshot:
     @cached_property
     def processes(self) -> list[ProcessStat]:
         """All running processes."""
-        return [each for each in all_processes() if each.is_running]
+        return [process for process in all_processes() if process.is_running]
 
     def names_run(self, pid: int, run: Path) -> bool:
         """Whether the environment of the process names the run folder."""
@@ -164,22 +166,24 @@ def find_processes(
     # is most of the cost of a look.
     output = None if run is None else _identify_file(RunFolder(run).output_log)
     tied = frozenset(
-        each.pid
-        for each in processes
-        if run is not None and each.start_ticks >= training.start_ticks and each.pid not in (os.getpid(), subreaper)
-        if ProcessId(each.pid, each.start_ticks) in recorded
-        or snapshot.names_run(each.pid, run)
-        or snapshot.writes(each.pid, output)
+        process.pid
+        for process in processes
+        if run is not None
+        and process.start_ticks >= training.start_ticks
+        and process.pid not in (os.getpid(), subreaper)
+        if ProcessId(process.pid, process.start_ticks) in recorded
+        or snapshot.names_run(process.pid, run)
+        or snapshot.writes(process.pid, output)
     )
-    by_pid = {each.pid: each for each in processes if each.pid in tied}
+    by_pid = {process.pid: process for process in processes if process.pid in tied}
     alive = is_alive(training)
     roots = ([subreaper] if subreaper is not None else []) + ([training.pid] if alive else [])
-    by_pid |= {each.pid: each for each in descendants_in(processes, [*roots, *tied])}
+    by_pid |= {process.pid: process for process in descendants_in(processes, [*roots, *tied])}
     if alive:
-        by_pid |= {each.pid: each for each in processes if each.session == training.pid}
+        by_pid |= {process.pid: process for process in processes if process.session == training.pid}
     sessions = {training.pid, *observed}
-    members = tuple(each for each in by_pid.values() if sessions & {each.pid, each.session})
-    detached = tuple(each for each in by_pid.values() if not sessions & {each.pid, each.session})
+    members = tuple(process for process in by_pid.values() if sessions & {process.pid, process.session})
+    detached = tuple(process for process in by_pid.values() if not sessions & {process.pid, process.session})
     return RunProcesses(members, detached, tied)
 
 
@@ -220,17 +224,19 @@ class ApartProcesses:
     def look(self) -> tuple[ProcessId, ...]:
         """Those that live now, the newest ones where they are many."""
         processes = list(all_processes())
-        living = {ProcessId(each.pid, each.start_ticks): each for each in descendants_in(processes, [os.getpid()])}
-        new = [each for identity, each in living.items() if identity not in self._judged]
-        detached = {each.pid for each in new if _is_detached(read_command(each.pid))}
-        below = {each.pid for each in descendants_in(processes, detached)} if detached else set()
+        living = {
+            ProcessId(process.pid, process.start_ticks): process for process in descendants_in(processes, [os.getpid()])
+        }
+        new = [process for identity, process in living.items() if identity not in self._judged]
+        detached = {process.pid for process in new if _is_detached(read_command(process.pid))}
+        below = {process.pid for process in descendants_in(processes, detached)} if detached else set()
         judged = {
             identity: self._judged[identity]
             if identity in self._judged
-            else each.pid not in detached | below
-            and each.session != self._training.pid
-            and not is_named(self._run, named_run(each.pid))
-            for identity, each in living.items()
+            else process.pid not in detached | below
+            and process.session != self._training.pid
+            and not is_named(self._run, named_run(process.pid))
+            for identity, process in living.items()
         }
         # A young process may still be `env` or `su`, which becomes the rank in a moment.
         settled_ticks = (time.clock_gettime(time.CLOCK_BOOTTIME) - SETTLED_S) * TICKS_PER_S

@@ -41,7 +41,7 @@ def inspect_run(processes: Iterable[ProcessStat], state: RunState, host: str, no
     here = [rank for rank in state.ranks.values() if rank.host in (None, host)]
     of_run = {process.pid: process for process in processes}
     # Loader workers that died are no longer running, but their parent may wait for them.
-    ended = {each.pid: each for each in all_processes() if not each.is_running and each.parent in of_run}
+    ended = {process.pid: process for process in all_processes() if not process.is_running and process.parent in of_run}
     dumps = ask_processes((of_run | ended).values(), {rank.pid: rank.rank for rank in here if rank.pid is not None})
     dead = [rank.rank for rank in here if rank.pid is not None and rank.pid not in of_run and not rank.ended]
     lengths = {

@@ -146,7 +146,7 @@ def without_data_values() -> Iterator[None]:
         # Single numbers are above every probability.
         (torch, "rand", lambda *size, **options: 1.0 if size == ([],) else rand(*size, **options)),
     )
-    with replace_functions(each for each in functions if hasattr(*each[:2])):
+    with replace_functions(function for function in functions if hasattr(*function[:2])):
         yield
 
 

@@ -123,7 +123,7 @@ class Confirmation(Struct, frozen=True):
     def _were_disturbed(self, *results: SettingsResult) -> bool:
         """Whether others kept the machine busy during a run of `results`, or during half of the trials of changes."""
         is_disturbed, trials = self.context.space.quiet.is_disturbed, self.context.trials
-        changed = [each.measurement for each in trials if each.trial.settings != self.context.start]
+        changed = [trial.measurement for trial in trials if trial.trial.settings != self.context.start]
         mostly = bool(changed) and 2 * sum(map(is_disturbed, changed)) >= len(changed)
         return mostly or any(is_disturbed(run) for result in results for run in result.runs)
 

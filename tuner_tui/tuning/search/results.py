@@ -196,8 +196,8 @@ class SearchResults(Struct, frozen=True, dict=True):
         """
         if not result.measured or self.exceeds_memory(result):
             return False
-        others = (other for other in self.on_line(result.settings) if other is not result)
-        return not any(other.micro <= result.micro and self.exceeds_memory(other) for other in others)
+        line = (tried for tried in self.on_line(result.settings) if tried is not result)
+        return not any(tried.micro <= result.micro and self.exceeds_memory(tried) for tried in line)
 
     def on_line(self, settings: Settings) -> Iterator[SettingsResult]:
         """The results whose peak memory depends on the micro batch in the same way as that of `settings`."""
