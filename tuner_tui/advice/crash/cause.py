@@ -239,8 +239,7 @@ def _sentence(failure: Failure, pattern: CrashPattern, explanation: Explanation 
 
 def _circumstance(failure: Failure, topic: str | None, reason: str | None, before: Sequence[LogLine]) -> str:
     """What the output adds to the sentence of a topic; empty without it."""
-    has_words = reason or re.search(r"what\(\):|uncaught exc", failure.message)
-    if topic == "native-crash" and has_words:
+    if topic == "native-crash" and (reason or re.search(r"what\(\):|uncaught exc", failure.message)):
         return f": {quote_log(reason or failure.headline, 160)}"
     if topic == "after-training":
         return ", after the training was done"

@@ -25,7 +25,6 @@ from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure
 
 FILE = Path(__file__).with_name("failed_operations.yaml")
 COUNTER = re.compile(r"(?:[ijkn]|(?:\w*_)?(?:idx|index))$")
-"""A variable that has a number."""
 PASSES_ON = re.compile(r"\b(?:enumerate|tqdm|zip|list|tuple|iter|next|track|reversed|log_every)$")
 SETTING = re.compile(
     r"\b((?:\w+\.)?(?:\w+_)?(?:cfg|conf|configs?|args|opts?|options|settings|hparams?|hps?)\.[\w.]+)\b(?!\()"

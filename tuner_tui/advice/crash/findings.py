@@ -37,8 +37,7 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
     state = situation.state
     if situation.is_alive:
         return ()
-    output = parse_lines(situation.log)
-    lines = newest_start(output)
+    lines = newest_start(output := parse_lines(situation.log))
     ended_well = state.outcome in {"completed", "stopped"} or state.stop_requested
     cause = None if ended_well or state.outcome in SLURM_OUTCOMES else find_cause(situation, lines)
     if state.finished is not None and state.outcome in (*SLURM_OUTCOMES, "out-of-memory"):
