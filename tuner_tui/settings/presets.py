@@ -14,17 +14,10 @@ from platformdirs import user_config_path
 import tuner_tui
 from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.dialects.file_formats import (
-    parse_file,
-    read_file_text,
-    with_bases,
-)
+from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, with_bases
 from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.errors import PresetError
-from tuner_tui.settings.model import (
-    closest_match,
-    shorten_text,
-)
+from tuner_tui.settings.model import closest_match, shorten_text
 from tuner_tui.settings.preset_file import (
     HardwareRequirements,
     LoadedPreset,

@@ -76,12 +76,7 @@ from tuner_tui.settings.dialects.tool_job import (
 from tuner_tui.settings.distributed import process_count, read_accelerate_config, trains_on_cpu
 from tuner_tui.settings.errors import FieldError, PresetError, SettingsError
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import (
-    FIELDS,
-    Settings,
-    Value,
-    shorten_text,
-)
+from tuner_tui.settings.model import FIELDS, Settings, Value, shorten_text
 from tuner_tui.settings.preset_file import LoadedPreset, Preset, default_name, is_preset
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS, ToolFile
 

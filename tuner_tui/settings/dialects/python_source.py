@@ -19,7 +19,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.settings.dialects.script_search import MODULE, WORD, own_modules, pattern_of, read_source, words_of
+from tuner_tui.settings.dialects.script_search import (
+    MODULE,
+    TRAINING,
+    WORD,
+    own_modules,
+    pattern_of,
+    read_source,
+    words_of,
+)
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import MAX_NODES, ToolFile
@@ -456,7 +464,11 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
             entry = f"{OWN_NAMES}.{getattr(key, 'value', None)}"
             if entry in bound:  # `config["epochs"] = 2` in some branch is not the only value
                 bound[entry].append(value)
+    made = re.findall(r"(\w+)\s*=\s*[\w.]+\.add_parser\(\s*[\"']([\w-]+)", "\n".join(parsed.code for parsed in sources))
+    others = {variable for variable, name in made if not TRAINING.search(name)} if len(made) > 1 else set()
     for call, words in declared_options(nodes):
+        if isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", None) in others:
+            continue  # of a subcommand that does other work
         option = next((word[2:].replace("-", "_") for word in words if word.startswith("--")), "")
         action = ast.unparse(keyword_value(call, "action") or call).strip("'")
         switch = {"store_true": ast.Constant(False), "store_false": ast.Constant(True)}.get(action, call)
