@@ -219,10 +219,16 @@ def unit_bytes(shape: ModelShape, n: NumberSizes, adapted: bool, copied: int = 0
     """Bytes of the kinds of numbers by which `families.yaml` counts; `copied` are those of adapters' inputs."""
     copied = n.compute if n.casts else copied
     return {
-        "compute": n.compute, "stream": n.stream, "fp32": 4, "copied": copied, "uncopied": 0 if copied else n.stream,
-        "trained": 0 if adapted else n.stream, "mask": n.mask if shape.hidden_dropout else 0,
-        "widened": 4 if n.wide else 0, "narrow": 0 if n.wide else n.compute,
-    }  # fmt: skip
+        "compute": n.compute,
+        "stream": n.stream,
+        "fp32": 4,
+        "copied": copied,
+        "uncopied": 0 if copied else n.stream,
+        "trained": 0 if adapted else n.stream,
+        "mask": n.mask if shape.hidden_dropout else 0,
+        "widened": 4 if n.wide else 0,
+        "narrow": 0 if n.wide else n.compute,
+    }
 
 
 def _total(counts: Mapping[str, float], units: Mapping[str, float]) -> float:

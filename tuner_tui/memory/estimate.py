@@ -248,6 +248,12 @@ def estimate_from_phases(
     if saving:
         rests_on += ", savings of torch.compile not included"
     return MemoryEstimate(
-        settings.per_device_train_batch_size, phases, device.on_gpu, runtime_overhead(device), uncertainty, rests_on,
-        device.capacity_bytes, possible_saving=saving,
-    )  # fmt: skip
+        settings.per_device_train_batch_size,
+        phases,
+        device.on_gpu,
+        runtime_overhead(device),
+        uncertainty,
+        rests_on,
+        device.capacity_bytes,
+        possible_saving=saving,
+    )

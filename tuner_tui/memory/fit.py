@@ -109,9 +109,13 @@ def fit(points: Sequence[PeakPoint]) -> PeakModel | None:
     # A peak clearly above the line is that of the optimizer step.
     above = [p.peak_bytes for p in points if p.peak_bytes > (base + slope * p.batch) * (1 + NOISE_SHARE)]
     return PeakModel(
-        base_bytes=base, slope_bytes=slope, floor_bytes=float(max(above, default=0)), largest_measured=last.batch,
-        uncertainty_bytes=max(noise, spread), slope_uncertainty_bytes=_slope_uncertainty(sloped, slope),
-    )  # fmt: skip
+        base_bytes=base,
+        slope_bytes=slope,
+        floor_bytes=float(max(above, default=0)),
+        largest_measured=last.batch,
+        uncertainty_bytes=max(noise, spread),
+        slope_uncertainty_bytes=_slope_uncertainty(sloped, slope),
+    )
 
 
 def _slope_uncertainty(points: Sequence[PeakPoint], slope: float) -> float:

@@ -58,9 +58,13 @@ def replay_run(folder: RunFolder, step: int | None = None, tell: Callable[[str],
             raise LaunchError(f"All recorded losses of {folder.id} are finite; name a step with --step.")
         step = first[0].batch.step
     request = replace(
-        LaunchRequest.resume(folder, view.record), job=structs.replace(view.record.job, fallback=0), before_step=step,
-        root=folder.path / "replay", ends_with=identify_process(os.getpid()), stop_after_s=None,
-    )  # fmt: skip
+        LaunchRequest.resume(folder, view.record),
+        job=structs.replace(view.record.job, fallback=0),
+        before_step=step,
+        root=folder.path / "replay",
+        ends_with=identify_process(os.getpid()),
+        stop_after_s=None,
+    )
     saved = lineage_checkpoint(folder, step)
     question = {"step": step, "rows": _rows_to_read(batches, step)}
     run, resumed_at = _start(request, question, 0 if saved is None else saved.step)

@@ -80,10 +80,14 @@ class TrialRunner(Struct, frozen=True):
         view = monitor.reader.poll()
         situation = situation_of_run(folder, view)
         finished = FinishedTrial(
-            run_id=folder.id, situation=situation, measured=tuple(monitor.measured.values()),
-            seconds=time.monotonic() - started, stop_reason=monitor.stop_reason, aborted=monitor.aborted,
+            run_id=folder.id,
+            situation=situation,
+            measured=tuple(monitor.measured.values()),
+            seconds=time.monotonic() - started,
+            stop_reason=monitor.stop_reason,
+            aborted=monitor.aborted,
             transient=monitor.transient,
-        )  # fmt: skip
+        )
         effective = effective_settings(trial.settings, situation.chosen, situation.state.in_effect)
         return TrialReport(measure_trial(finished, trial), effective, uninjectable_fields(situation))
 

@@ -289,10 +289,17 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: trial_log.TrialLog) -> tria
     """
     record = read_tuning_record(folder)
     request = LaunchRequest(
-        job=spec.job, resolved=record.resolved, interpreter=record.interpreter, cwd=Path(record.cwd),
-        preset=record.preset, memory_limit_bytes=record.memory_limit_bytes, environ=spec.environ, tuning=folder.id,
-        ends_with=identify_process(os.getpid()), job_file=folder.record,
-    )  # fmt: skip
+        job=spec.job,
+        resolved=record.resolved,
+        interpreter=record.interpreter,
+        cwd=Path(record.cwd),
+        preset=record.preset,
+        memory_limit_bytes=record.memory_limit_bytes,
+        environ=spec.environ,
+        tuning=folder.id,
+        ends_with=identify_process(os.getpid()),
+        job_file=folder.record,
+    )
     reader = trial_log.TuningReader(folder)
     entries = reader.entries()
     # The supervisors of trials that a killed tuner left running would share the GPU with the first trial from now on.
@@ -314,9 +321,13 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: trial_log.TrialLog) -> tria
             quiet = replace(quiet, max_cpu_share=1.0)
         context = replace(context, quiet=quiet)
         started = trial_log.TuningStarted(
-            t=time.time(), capacity_bytes=space.capacity_bytes, limit_bytes=space.limit_bytes, deadline_t=deadline_t,
-            load=load, busy=quiet.busy,
-        )  # fmt: skip
+            t=time.time(),
+            capacity_bytes=space.capacity_bytes,
+            limit_bytes=space.limit_bytes,
+            deadline_t=deadline_t,
+            load=load,
+            busy=quiet.busy,
+        )
         log.add(started)
         history = TrialHistory.from_entries(record.resolved.settings, [*entries, started])
         runner = TrialRunner(request, TrialProtocol.within(spec.minutes))

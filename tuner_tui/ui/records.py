@@ -80,9 +80,13 @@ class TrainingConfig(Struct, frozen=True):
     def launch_request(self) -> LaunchRequest:
         """Return what is asked of the launcher to train this."""
         return LaunchRequest(
-            job=self.job, resolved=self.resolved, cwd=self.cwd or Path.cwd(), preset=self.preset,
-            memory_limit_bytes=self.memory_limit_bytes, visible_gpus=self.visible_gpus,
-        )  # fmt: skip
+            job=self.job,
+            resolved=self.resolved,
+            cwd=self.cwd or Path.cwd(),
+            preset=self.preset,
+            memory_limit_bytes=self.memory_limit_bytes,
+            visible_gpus=self.visible_gpus,
+        )
 
 
 class JobFacts(NamedTuple):

@@ -158,9 +158,14 @@ def estimate_request(state: UiState) -> EstimateRequest | None:
     if current is None or inventory is None or interpreter is None:
         return None
     return EstimateRequest(
-        current.resolved, current.job, inventory, interpreter, memory_limit_bytes=current.memory_limit_bytes,
-        worked_on=state.edited, training=state.running,
-    )  # fmt: skip
+        current.resolved,
+        current.job,
+        inventory,
+        interpreter,
+        memory_limit_bytes=current.memory_limit_bytes,
+        worked_on=state.edited,
+        training=state.running,
+    )
 
 
 class Requests:

@@ -110,9 +110,13 @@ def _part_of_first(causes: Iterable[str]) -> str | None:
 
 
 def time_rows(
-    label: str, shares: Mapping[str, float], causes: Mapping[str, float | None], width: int, rank: str = "",
+    label: str,
+    shares: Mapping[str, float],
+    causes: Mapping[str, float | None],
+    width: int,
+    rank: str = "",
     *remarks: TextSpan,
-) -> list[Line]:  # fmt: skip
+) -> list[Line]:
     """Return the bar of shares of the time of `rank`, with the part that the first of `causes` is about in amber."""
     # The loop waits for other ranks while it believes to compute, and for a core in all parts alike; but a wait for
     # data is measured and stays, unless the first finding is about a core. So each finding and the bar say the same.

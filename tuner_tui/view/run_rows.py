@@ -59,13 +59,18 @@ NO_PROGRESS_S = 600.0
 """A phase of the start that lasts so long says what it waits for."""
 BUSY_PCT, IDLE_PCT, READING_BYTES_S = 50.0, 5.0, 5e6
 OUTCOMES: dict[str, tuple[str, Style]] = {
-    "completed": (f"{GOOD} completed", "good"), "stopped": (f"{WARN} stopped", "warn"),
-    "not-started": (f"{WARN} not started", "warn"), "failed": (f"{BAD} failed", "bad"),
-    "out-of-memory": (f"{BAD} out of memory", "bad"), "lost": (f"{BAD} lost", "bad"),
-    "killed": (f"{BAD} killed", "bad"), "time-limit": (f"{WARN} time limit", "warn"),
-    "preempted": (f"{WARN} preempted", "warn"), "node-lost": (f"{BAD} node lost", "bad"),
+    "completed": (f"{GOOD} completed", "good"),
+    "stopped": (f"{WARN} stopped", "warn"),
+    "not-started": (f"{WARN} not started", "warn"),
+    "failed": (f"{BAD} failed", "bad"),
+    "out-of-memory": (f"{BAD} out of memory", "bad"),
+    "lost": (f"{BAD} lost", "bad"),
+    "killed": (f"{BAD} killed", "bad"),
+    "time-limit": (f"{WARN} time limit", "warn"),
+    "preempted": (f"{WARN} preempted", "warn"),
+    "node-lost": (f"{BAD} node lost", "bad"),
     "requeued": (f"{WARN} requeued", "warn"),
-}  # fmt: skip
+}
 
 
 class RunScene(NamedTuple):

@@ -35,7 +35,12 @@ def finding(
     if remedies is None:
         remedies = () if situation is None else remedies_for(cause, situation, ladder or where)
     return Finding(
-        cause=cause, severity=severity or text["severity"], sentence=text["sentence"].format(**figures),
-        evidence=evidence, confidence=confidence or text["confidence"], where=where, remedies=remedies,
+        cause=cause,
+        severity=severity or text["severity"],
+        sentence=text["sentence"].format(**figures),
+        evidence=evidence,
+        confidence=confidence or text["confidence"],
+        where=where,
+        remedies=remedies,
         lost_share=lost_share,
-    )  # fmt: skip
+    )

@@ -180,11 +180,18 @@ def reachable(remedy: Remedy, situation: Situation) -> Remedy | None:
 
 
 COMPUTED: Mapping[str, Ladder] = {
-    "gpu-oom": _out_of_memory, "gpu-memory-near-limit": _out_of_memory, "host-oom": _host_memory,
-    "host-memory-near-limit": _host_memory, "swapping": _host_memory, "killed": _host_memory,
-    "cpu-contended": _contended_cores, "precision-unsupported": specific_errors.precision,
-    "missing-package": specific_errors.package, "broken-package": specific_errors.broken_package,
-    "package-versions": specific_errors.matching_releases, "bad-arguments": specific_errors.argument_ladder,
+    "gpu-oom": _out_of_memory,
+    "gpu-memory-near-limit": _out_of_memory,
+    "host-oom": _host_memory,
+    "host-memory-near-limit": _host_memory,
+    "swapping": _host_memory,
+    "killed": _host_memory,
+    "cpu-contended": _contended_cores,
+    "precision-unsupported": specific_errors.precision,
+    "missing-package": specific_errors.package,
+    "broken-package": specific_errors.broken_package,
+    "package-versions": specific_errors.matching_releases,
+    "bad-arguments": specific_errors.argument_ladder,
     "port-in-use": specific_errors.port_ladder,
-}  # fmt: skip
+}
 """Ladders that depend on more than the place, by cause or topic; the others are in `remedies.yaml`."""

@@ -173,9 +173,13 @@ def tune(
         if on == "ray" and find_spec("ray") is None:
             raise SettingsError(store.NO_RAY)
         wanted = store.TuningOptions(
-            free_batch=free_batch, most_minutes=most_minutes, save_as=save_as, objective=cast("Objective", objective),
-            on=None if on is None else "ray", most_gpus=gpus,
-        )  # fmt: skip
+            free_batch=free_batch,
+            most_minutes=most_minutes,
+            save_as=save_as,
+            objective=cast("Objective", objective),
+            on=None if on is None else "ray",
+            most_gpus=gpus,
+        )
         folder, orders = _new_tuning(options, wanted, parallel or gpus is not None)
     else:
         goals = (free_batch, save_as, objective != "job", parallel, gpus, on)

@@ -208,9 +208,15 @@ class MachineMonitor:
         if watched is not None and watched[0] is process and watched[1] is load and not use:
             return watched[2]
         shown = WatchedProcess(
-            process.pid, member.role.value, process.user, redacted_command(process), *summarize_gpu_use(use),
-            load.cpu_pct, load.rss_bytes, process.started_s,
-        )  # fmt: skip
+            process.pid,
+            member.role.value,
+            process.user,
+            redacted_command(process),
+            *summarize_gpu_use(use),
+            load.cpu_pct,
+            load.rss_bytes,
+            process.started_s,
+        )
         if not use:
             self._watched[process.pid] = (process, load, shown)
         return shown

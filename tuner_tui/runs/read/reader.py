@@ -81,10 +81,15 @@ class RunReader:
             supervisor = read_supervisor_state(self.folder.state)
             self._host = None if supervisor is None else supervisor.machine.host
         return RunView(
-            state=self.state, history=self._history.history(), status=read_status(self.folder),
-            sample=self._samples[-1] if self._samples else None, samples=tuple(self._samples), record=record,
-            record_problem=problem, host=self._host,
-        )  # fmt: skip
+            state=self.state,
+            history=self._history.history(),
+            status=read_status(self.folder),
+            sample=self._samples[-1] if self._samples else None,
+            samples=tuple(self._samples),
+            record=record,
+            record_problem=problem,
+            host=self._host,
+        )
 
     def events(self) -> list[Event]:
         """The new events of all ranks, ordered by time and folded into the state; sampled where there are very many.
@@ -233,16 +238,31 @@ def list_run(
     supervision = read_supervisor_state(folder.state)
     started_t = created_t if supervision is None else supervision.started_t
     return RunRow(
-        run=folder.id, status=view.status.kind, sentence=view.status.sentence, path=str(folder.path),
-        outcome=view.status.outcome, pid=view.status.pid, phase=phase_at(state, now) if live else None,
-        step=state.step, total_steps=state.total_steps, eta_s=seconds_left(state, now) if live else None,
-        age_s=_span(created_t, now), duration_s=_span(started_t, end_t), steps_s=rates.steps_s, loss=state.loss,
-        loss_problem=state.loss_problem, created_t=created_t, ended_t=None if live else end_t,
-        preset=None if record is None else record.preset, command=() if record is None else record.argv,
-        parent=None if record is None else record.parent, tuning=None if record is None else record.tuning,
-        title="" if record is None else record.title, damage=_damage(folder, view),
+        run=folder.id,
+        status=view.status.kind,
+        sentence=view.status.sentence,
+        path=str(folder.path),
+        outcome=view.status.outcome,
+        pid=view.status.pid,
+        phase=phase_at(state, now) if live else None,
+        step=state.step,
+        total_steps=state.total_steps,
+        eta_s=seconds_left(state, now) if live else None,
+        age_s=_span(created_t, now),
+        duration_s=_span(started_t, end_t),
+        steps_s=rates.steps_s,
+        loss=state.loss,
+        loss_problem=state.loss_problem,
+        created_t=created_t,
+        ended_t=None if live else end_t,
+        preset=None if record is None else record.preset,
+        command=() if record is None else record.argv,
+        parent=None if record is None else record.parent,
+        tuning=None if record is None else record.tuning,
+        title="" if record is None else record.title,
+        damage=_damage(folder, view),
         remedy=recorded_verdict(folder.id),
-    )  # fmt: skip
+    )
 
 
 def damage_line(folder: RunFolder, problem: str) -> str:
