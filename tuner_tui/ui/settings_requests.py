@@ -244,8 +244,8 @@ class SettingsRequests(Requests):
             return
         counts = sorted({most, *(2**n for n in range(most.bit_length()))})
         number = next((count for count in counts if count > job.processes), 1)
-        launcher = job.launcher if number > 1 else "plain"
-        job = replace(job, processes=number, launcher="torchrun" if number > 1 and launcher == "plain" else launcher)
+        launcher = "plain" if number == 1 else "torchrun" if job.launcher == "plain" else job.launcher
+        job = replace(job, processes=number, launcher=launcher)
         choice = GpuChoice(self._state.with_job(job)).with_batch_of(self._state)
         self._go_to(choice.state)
         batch = f"; effective batch {choice.batch}" if choice.batch else ""

@@ -14,6 +14,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.store.folder import Order, RunFolder
 from tuner_tui.settings.job import COMMAND_TO_NAME, CommandJob
+from tuner_tui.ui.keys import GLOSSARIES
 from tuner_tui.ui.records import DEMO, TrainingConfig
 from tuner_tui.ui.start_gpus import processes_text, startable_gpus
 from tuner_tui.ui.state import UiState
@@ -151,16 +152,7 @@ def recent_text(run: RunRow) -> str:
     return f"{run.run} {shorten(run.title, 40)}: {', '.join(filter(None, words))}"
 
 
-FIRST_KEYS = (
-    ("t", "starts this training"),
-    ("p", "lists presets, those that fit this machine first"),
-    ("?", "shows all keys; ctrl+p finds every action by its name"),
-)
-MORE_KEYS = (
-    ("f", "sets the largest micro batch that fits; m shows the memory"),
-    ("o", "finds the fastest settings with short runs"),
-    ("r", "lists the runs, to open, resume or compare them"),
-)
+FIRST_KEYS, MORE_KEYS = (tuple(GLOSSARIES[name]) for name in ("first keys", "more keys"))
 """What stands below what would be trained, and below the runs, where there is room."""
 
 

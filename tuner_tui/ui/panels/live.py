@@ -96,10 +96,6 @@ class LivePanel(Canvas, can_focus=True):
         return self.sample is not None and sample.time_s < self.sample.time_s - RUN_SAMPLES_STALE_S
 
 
-READ_AT = 100
-"""Places at which the values of a run can be read, of those that were measured."""
-
-
 class PlotsPanel(Canvas, can_focus=True):
     """Shows the downsampled series of the followed run; `loss` is False while the live panel shows that one.
 
@@ -126,5 +122,5 @@ class PlotsPanel(Canvas, can_focus=True):
     def action_read(self, by: int) -> None:
         """Show the values at the place before or after; behind the last one are the newest again."""
         xs = () if self.view is None else self.view.history.loss.xs
-        place = (len(xs) if self.at is None else bisect_left(xs, self.at)) + by * max(1, len(xs) // READ_AT)
+        place = (len(xs) if self.at is None else bisect_left(xs, self.at)) + by * max(1, len(xs) // 100)
         self.at = xs[max(0, place)] if place < len(xs) else None

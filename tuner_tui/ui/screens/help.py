@@ -21,7 +21,7 @@ MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last"
 
 
 class HelpScreen(Dialog[None]):
-    """Shows the name of each of `keys` by group, those in `idle` last, then the `glossary`; the palette explains each."""
+    """Shows the name of each of `keys` by group, those in `idle` last, then the `glossary`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["help"]]
     heading = "Help"

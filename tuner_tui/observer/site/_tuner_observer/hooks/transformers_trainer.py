@@ -15,10 +15,8 @@ from ..import_hooks import call_safely
 from ..names import NAMES
 from ..session import Session
 from ..settings_in_effect import SettingsInEffect
+from .loggers import MAX_PARTS
 from .reporter import FrameworkReporter, as_float, hook_pause
-
-MAX_OTHERS = 12
-"""Numbers besides the loss that are kept of what a Trainer logs."""
 
 
 def hook_transformers_trainer(
@@ -76,9 +74,9 @@ class TransformersReporter(FrameworkReporter):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if logs and "loss" in logs:
             numbers = {name: as_float(value) for name, value in logs.items()}
-            figures = {name: numbers.pop(name, None) for name in ("loss", "learning_rate", "grad_norm")}
+            figures: dict[str, Any] = {name: numbers.pop(name, None) for name in ("loss", "learning_rate", "grad_norm")}
             others = [(name, number) for name, number in numbers.items() if number is not None and name != "epoch"]
-            figures["others"] = dict(others[:MAX_OTHERS]) or None
+            figures["others"] = dict(others[:MAX_PARTS]) or None
             self.report_metrics({"step": state.global_step, "epoch": as_float(state.epoch), **figures})
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
