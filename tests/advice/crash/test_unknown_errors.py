@@ -107,6 +107,9 @@ def test_a_name_that_is_near_is_offered(text: str, title: str) -> None:
         ("2026-03-01 10:00:02 ERROR no plate has a rim\nexit status 1", ["no plate has a rim"]),
         ("2026-03-01 10:00:02 ERROR no plate has a rim\nepoch 3 loss 0.31", []),
         ("Fatal: plates of version 7 are bent", ["Fatal: plates of version 7 are bent"]),
+        ("2026-03-01 10:00:02 ERROR no plate was sent, will retry later", []),
+        ("The training failed plates: 0, rims: 3", []),
+        ("The training aborted: early stopping, the plates are round", []),
         (
             "The training failed after 3 plates: the oven is cold",
             ["The training failed after 3 plates: the oven is cold"],
