@@ -30,11 +30,12 @@ from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import NameTakenError, PresetOutlook, TrainingConfig
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen, NameScreen
 from tuner_tui.ui.screens.pickers import DIALOG_FRAME, DIALOG_SHARE, PickerItem, PickScreen, PresetScreen
-from tuner_tui.ui.start_gpus import GpuChoice, processes_text, startable_gpus
+from tuner_tui.ui.start_gpus import processes_text, startable_gpus
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import Requests, estimate_request
 from tuner_tui.view.cells import READING
 from tuner_tui.view.estimate_rows import VERDICTS, figures_of, largest_text, training_method
+from tuner_tui.view.settings_form import effective_batch
 
 
 class SettingsRequests(Requests):
@@ -246,10 +247,10 @@ class SettingsRequests(Requests):
         number = next((count for count in counts if count > job.processes), 1)
         launcher = "plain" if number == 1 else "torchrun" if job.launcher == "plain" else job.launcher
         job = replace(job, processes=number, launcher=launcher)
-        choice = GpuChoice(self._state.with_job(job)).with_batch_of(self._state)
-        self._go_to(choice.state)
-        batch = f"; effective batch {choice.batch}" if choice.batch else ""
-        self._app.show_note(f"{processes_text(choice.state)}{batch}. t starts it, u undoes it.")
+        self._go_to(self._state.with_job(job))
+        view = self._store.settings_view(self._state)
+        parts = processes_text(self._state), "" if view is None else effective_batch(view, 60)
+        self._app.show_note(f"{'; '.join(filter(None, parts))}. u undoes it.")
 
     async def edit_job(self) -> None:
         from tuner_tui.ui.screens.job import JobScreen  # opened rarely

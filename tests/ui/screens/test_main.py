@@ -13,6 +13,7 @@ from tests.ui.pilots import (
     cursor_on,
     dialog,
     on_screen,
+    preset_shown,
     press_to,
     press_until,
     said,
@@ -84,7 +85,9 @@ async def test_the_palette_finds_the_number_of_gpus(words: str) -> None:
         await press_until(pilot, lambda: "GPUs (g)" in screen_text(pilot.app), *words)
         assert "nearest" not in screen_text(pilot.app)
         await press_until(pilot, lambda: "2 processes, one on each GPU" in screen_text(pilot.app), "enter")
-        assert "t starts it" in said(pilot)
+        assert "2 processes, one on each GPU; effective batch 128 = 16 × 4 × 2 processes" in said(pilot)
+        await press_until(pilot, lambda: "1 process on 2 GPUs" in screen_text(pilot.app), "g")
+        assert preset_shown(pilot) == "llama-1b-sft", "all is as before"
 
 
 async def test_on_a_small_screen_the_glossary_is_scrolled_to() -> None:
