@@ -193,10 +193,10 @@ def names_other_work(script: PurePath) -> bool:
 def names_file(source: str, path: Path) -> bool:
     """Whether a text in the source is the name of the file, with its suffix or without, or a path that ends so.
 
-    What is commented out does not count. A name such as `train`, which any source has, is one where it is opened.
+    What is commented out, written or resumed does not count; a name without its suffix does where it is opened.
     """
-    source = pattern_of("comment_line").sub("", source)
-    before = pattern_of("opens_by_name").pattern if path.stem in words_of("of_any_config") else ""
+    source = pattern_of("names_no_input").sub("", source)
+    before = pattern_of("opens_by_name").pattern
     of_model = before if path.name in words_of("written_by_any") else ""
     name = rf"{before}[\"']{re.escape(path.stem)}[\"']|{of_model}[\"'/]{re.escape(path.name)}[\"']"
     return re.search(name, source) is not None
