@@ -192,7 +192,7 @@ def _with_sources(
     """The settings and the training with what its command, its program and its launcher say; and in which file."""
     settings, sources, has_command = imported.settings, dict[str, str](), not training.is_unnamed
     if has_command or file.words:
-        settings, training, sources = _with_command(settings, training, file.words, path)
+        settings, training, sources = _with_command(settings, training, file, path)
     if has_command and dialect.name == HF and not file.words:  # what scripts call a setting, with one such key
         settings = {**read_settings(dialects()["own-script"], file.values).settings, **settings}
     if form_of_file(path) != "python" and not file.words:
@@ -319,12 +319,10 @@ def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[st
 
 
 def _with_command(
-    settings: Mapping[str, Value], job: CommandJob, words: tuple[str, ...], path: Path
+    settings: Mapping[str, Value], job: CommandJob, file: ToolFile, path: Path
 ) -> tuple[Mapping[str, Value], CommandJob, dict[str, str]]:
-    """Settings and job with the files that a command in the opened file names, and with the file of each such setting;
-    or with the options of a command that stands elsewhere.
-    """
-    if not words:
+    """Settings and job with the files that the command names, or its options; and the file of each such setting."""
+    if not (words := file.words):
         name = script_of(job.command).as_posix()
         after = next((index for index, word in enumerate(job.command) if word.endswith(name)), 0)
         given = {**read_options(job.command[after:]), **read_overrides(job.command)}
@@ -335,9 +333,9 @@ def _with_command(
     composed = None if program is None else configuration_of(program, words)
     script, overrides = script_of(words).as_posix(), read_overrides(words, of_hydra=True)
     names = (word.rpartition("=")[2] for word in words if word != script)
-    named = [folder / name for name in names if name.endswith((*CONFIGURATIONS, ".py")) for folder in folders]
+    paths = [folder / name for name in names if name.endswith((*CONFIGURATIONS, ".py")) for folder in folders]
     given = {**read_options(words), **flag_values(words, program), **overrides}
-    configured = [inner.resolve() for inner in (*([composed] if composed else []), *named) if inner.is_file()]
+    configured = [inner.resolve() for inner in (*([composed] if composed else []), *paths) if inner.is_file()]
     # What the program itself says counts last, the file that it opens by a name of its own before that.
     unlabelled = (word for before, word in pairwise(words) if not (before[0] == "-" or word in ("$@", script)))
     opens_unknown = any("$" in word for word in unlabelled)
@@ -346,22 +344,23 @@ def _with_command(
         texts = pattern_of("opened_files").findall(read_source(programs[0]))
         opened = {inner for name in texts if (inner := find_program(path, [Path(name)])) is not None}
         configured = [*opened] if len(opened) == 1 else []
-    options = {key: f"<{value}>" if "$" in value else value for key, value in given.items()}
+    variables = {f"${name}": value for name, value in file.environment.items()}
+    options = {key: f"<{value}>" if "$" in value else value for key, value in (given | variables).items()}
     sources: dict[str, str] = {}
     for inner in dict.fromkeys((*configured, *programs)):
         if inner.suffix == ".py" and inner not in programs and pattern_of("of_programs").search(read_source(inner)):
             continue
         with suppress(SettingsError):
-            file = parse_file(read_file_text(inner), inner, options)
-            file = replace(file, values=without_unread(file.values, programs))
-            tool = tool_of_file(file, inner)
+            named = parse_file(read_file_text(inner), inner, options)
+            named = replace(named, values=without_unread(named.values, programs))
+            tool = tool_of_file(named, inner)
             if inner == composed:  # an override that only the shell knows is unknown, not the default below it
                 values = with_references(compose_with(inner, overrides))
                 of_keys = {value for key, value in overrides.items() if "." in key}  # else it is the name of a group
                 model = job.model if job.model in of_keys else None
                 tool, job = dialects()["hydra"], replace(job, model=model, data=None)
             else:
-                values = dict(file.values)
+                values = dict(named.values)
                 for key in flatten(values).keys() & given.keys():  # what only the shell knows is unknown
                     set_nested(values, key.split("."), None if "$" in given[key] else given[key])
                 values = with_references(values)

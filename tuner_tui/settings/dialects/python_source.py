@@ -260,7 +260,7 @@ def read_python(
     trains = [index for index, code in enumerate(codes) if re.search(rf"{words_of('trains')}|\.train\(", code)]
     codes = codes[: trains[-1] + 1] if trains else codes
     sources = _sources(codes, source)
-    imported = _constants(modules, "\n".join(codes))
+    imported = _constants(modules, "\n".join(codes), options)
     names = _known_names(sources, imported, options)
     sources = [_live(parsed, names) for parsed in sources]
     names = _known_names(sources, imported, options)
@@ -388,9 +388,7 @@ def _edit(
 
 
 def _calls(parsed: _Source) -> Iterator[tuple[str, ast.Call]]:
-    """The calls that configure a training, in the order of the source, each after the section of its arguments, empty
-    for `TrainingArguments`.
-    """
+    """Calls that configure a training in order, after the section of their arguments (empty: `TrainingArguments`)."""
     # `ast.walk` goes breadth first: an inner call would come after an outer one that begins later in the source.
     calls = [node for node in parsed.nodes if isinstance(node, ast.Call)]
     for node in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
@@ -511,7 +509,10 @@ def _known_names(
     bound = _bound(sources)
     given = ((f"{OWN_NAMES}.{key}", value) for key, value in options.items())
     names = {name: _literal(value) for name, value in given if name in bound or name in imported}
-    names |= {"__name__": "__main__"}
+    variables = {key[1:]: _literal(value) for key, value in options.items() if key[0] == "$"}
+    names |= {"__name__": "__main__", "environ": variables}
+    getters = (getter for parsed in sources for getter, _ in pattern_of("getter_of_variables").findall(parsed.code))
+    names |= {f"{getter}{CALLED}": True for getter in getters}
     # The default of a class does not count where a call gives another value.
     calls = [node for parsed in sources for node in parsed.nodes if isinstance(node, ast.Call)]
     configured = [call for call in calls if pattern_of("parsed").search(last_name(call.func) or "")]
@@ -529,13 +530,11 @@ def _known_names(
     return names
 
 
-def _constants(modules: Sequence[str], script: str = "") -> dict[str, Any]:
+def _constants(modules: Sequence[str], script: str, options: Mapping[str, object]) -> dict[str, Any]:
     """The constants, and the fields of classes, that have the same value in all modules that bind them.
 
-    A class that is named nowhere but where it begins is of another script than `script`.
-
-    A field that is a section of its own in another class, `model: ModelConfig`, has none. What a module does when it is
-    started itself does not count, nor what the caller of a class gives.
+    A class that is named nowhere but where it begins is of another script than `script`. A field that is a section of
+    its own (`model: ModelConfig`) has none; what a module does when started or is given by its caller does not count.
     """
     init, number, other = map(pattern_of, ("init_of_no_configuration", "default_of_parameter", "class_of_other_work"))
     used = Counter(WORD.findall("\n".join((script, *modules))))
@@ -549,7 +548,7 @@ def _constants(modules: Sequence[str], script: str = "") -> dict[str, Any]:
     sections = {f"{OWN_NAMES}.{name}" for name, kind in fields if kind in classes}
     for text in modules:
         with suppress(PresetError):
-            bound += known_names(text).items()
+            bound += _known_names(_sources([text], "source"), options=options).items()
     last = dict(bound)
     differing = sections | {name for name, value in bound if value != last[name]}
     return {name: last[name] for name in last if name not in differing and (name.isupper() or "." in name)}
@@ -664,7 +663,6 @@ def evaluate_literal(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 
 _TYPES: Mapping[str, Callable[[Any], Any]] = {"int": int, "float": float, "str": str, "bool": bool}
-_WITH_DEFAULT = re.compile(r"(?:os\.)?(?:environ\.get|getenv)\(|getattr\(torch, ")
 
 
 def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
@@ -685,9 +683,13 @@ def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
             return name  # torch.bfloat16, which the libraries take as text, too
         case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in words_of("enumerations"):
             return name.lower()
+        case ast.Attribute(attr="environ"):
+            return names.get("environ", {})
+        case ast.Call(func=getter, args=[key, word, *_]) if f"{last_name(getter)}{CALLED}" in ("getenv()", *names):
+            return value(ast.Call(ast.Attribute(ast.Attribute(ast.Name("os"), "environ"), "get"), [key, word], []))
         case ast.Attribute(value=owner, attr=key) | ast.Subscript(value=owner, slice=ast.Constant(value=key)):
             return value(owner)[key]
-        case ast.Call(args=[_, word]) if _WITH_DEFAULT.match(ast.unparse(node)):
+        case ast.Call(func=ast.Name(id="getattr"), args=[ast.Name(id="torch"), word]):
             return value(word)
         case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[key, *default]):
             section = value(owner)

@@ -208,7 +208,7 @@ def read_shell(text: str, source: str) -> ToolFile:
     return ToolFile(
         {name: value for name, value in values.items() if name not in differing},
         command=tuple(str(Path(word).expanduser()) if word.startswith("~/") else word for word in words if runs),
-        environment=environment if runs else {},
+        environment=environment,
         words=(*words, *(word for name in sorted(differing) for word in (f"--{name}", "$"))),
         folder=best.folder,
         incomplete=reasons,

@@ -291,7 +291,7 @@ def _commands_in(
             shell = parse_file(text, text_file)
             given = shell.words if is_any else shell.command
             given = () if given[:1] == ("docker",) else given  # the text has the command inside it as well
-            return [(given, shell.environment), *(commands if not given else ())]
+            return [(given, shell.environment if shell.command else {}), *(commands if not given else ())]
     return commands
 
 
@@ -539,9 +539,7 @@ def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
 def settings_of_sources(
     settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any], path: Path
 ) -> Mapping[str, Value]:
-    """The settings with what the job's script itself gives to `TrainingArguments`, and with the type that the sources
-    cast to where the file only has a switch for mixed precision.
-    """
+    """The settings with what the script gives to `TrainingArguments`; mixed precision with the type of the sources."""
     script = program_of(job.command, path)
     if script is not None and re.search(rf"(?:{ARGUMENTS.pattern})\(", read_source(script)):
         values = {key: value for key, value in values_of_file(script).items() if not re.search(r"\.|\(\)$", key)}
