@@ -21,22 +21,27 @@ from tuner_tui.runs.store.folder import RunFolder, list_runs, read_supervisor_st
 
 pytestmark = pytest.mark.train
 PROGRAM = [sys.executable, "-m", "tuner_tui"]
-SHORT = ["--set", "max_steps=40", "--set", "eval_steps=20", "--set", "save_steps=20"]
+SHORT = ["--set", "max_steps=16", "--set", "eval_steps=8", "--set", "save_steps=8"]
+LONGER = ["--set", "max_steps=40", "--set", "eval_steps=20", "--set", "save_steps=20"]
+"""It still trains when its screen has been killed."""
 PATIENCE_S = 240.0
 
 
-def test_a_run_trains_every_step_it_was_asked_for(tmp_path: Path) -> None:
-    command = [*PROGRAM, "run", "--preset", "demo", *SHORT, "--json"]
+def test_a_run_trains_every_step_it_was_asked_for(tmp_path: Path, repository: Path) -> None:
+    preset = tmp_path / "short.yaml"
+    demo = (repository / "presets" / "demo.yaml").read_text()
+    preset.write_text(demo.replace("max_samples: 8000", "max_samples: 800"))
+    command = [*PROGRAM, "run", "--preset", str(preset), *SHORT, "--json"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert result.returncode == 0, result.stderr
     events = [json.loads(line) for line in result.stdout.splitlines()]
     last = events[-1]
     assert (last["kind"], last["outcome"]) == ("finished", "completed")
-    assert last["step"] == last["total_steps"] == 40
+    assert last["step"] == last["total_steps"] == 16
     losses = [event["loss"] for event in events if event["kind"] == "metrics"]
     assert losses[-1] < losses[0]
-    assert [event["step"] for event in events if event["kind"] == "evaluated"] == [20, 40]
-    assert [event["step"] for event in events if event["kind"] == "checkpoint"] == [20, 40]
+    assert [event["step"] for event in events if event["kind"] == "evaluated"] == [8, 16]
+    assert [event["step"] for event in events if event["kind"] == "checkpoint"] == [8, 16]
 
 
 @pytest.mark.full
@@ -55,12 +60,11 @@ def test_the_built_in_job_trains_in_two_ranks(tmp_path: Path) -> None:
     assert len([event for event in events if event["kind"] == "checkpoint"]) == 1
 
 
-@pytest.mark.alone
 def test_a_training_outlives_the_screen_that_started_it(tmp_path: Path) -> None:
     state = tmp_path / "state"
     threads = {"OMP_NUM_THREADS": "1"}  # several wait for each other at each operation where the machine is busy
     environment = {**os.environ, **threads, "TUNER_STATE_DIR": str(state), "TERM": "xterm-256color"}
-    with Terminal([*PROGRAM, "screen", "demo", *SHORT], environment, tmp_path) as terminal:
+    with Terminal([*PROGRAM, "screen", "demo", *LONGER], environment, tmp_path) as terminal:
         until(terminal, b"Train")
         terminal.press(b"t")
         until(terminal, b"start")
@@ -78,7 +82,7 @@ def test_a_training_outlives_the_screen_that_started_it(tmp_path: Path) -> None:
     assert view.state.outcome == "completed"
     assert view.state.step == view.state.total_steps == 40
     steps = [event for event in RunReader(folder).events() if isinstance(event, Steps)]
-    assert all(later.t - earlier.t < 30 for earlier, later in pairwise(steps))
+    assert all(later.t - earlier.t < 60 for earlier, later in pairwise(steps))
     losses = view.history.loss.xs  # at most one per second is reported, and always the last
     assert losses[0] <= 16
     assert losses[-1] == 40

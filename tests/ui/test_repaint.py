@@ -14,7 +14,6 @@ from tests.benchmarks.screen.screen_cost import BUDGETS
 from tests.benchmarks.screen.terminal import Terminal
 from tests.fakes.nvml.scenario import Scenario, a100
 
-pytestmark = pytest.mark.alone
 WINDOW_S = 1.5
 REDRAW = b"\x0c"
 CELLS = 120 * 40
