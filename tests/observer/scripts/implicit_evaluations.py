@@ -4,6 +4,7 @@
 training. Each prints its name and the seconds that its evaluations took.
 """
 
+import gc
 import multiprocessing
 import statistics
 import time
@@ -353,6 +354,7 @@ def in_child(target: Callable[..., None], *arguments: object) -> None:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # else each child looks through all of torch for garbage, and copies it
     for name, stream, *acts in CASES:
         in_child(lambda name, stream, *acts: train_with_loader(name, stream(), *acts), name, stream, *acts)
     for story in STORIES:
