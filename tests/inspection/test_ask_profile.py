@@ -177,12 +177,17 @@ def test_a_process_that_does_not_train(processes: Processes) -> None:
 
 
 def test_a_forked_child_that_trains_is_asked_for_itself(processes: Processes) -> None:
-    code = LOOP + "steps(2000)\nif os.fork() == 0:\n  print('child', os.getpid(), flush=True)\nsteps(10**9)"
-    parent = training(processes, "-c", code)
-    assert ask(parent).refusal is None
-    line = processes.started[0].stdout
-    assert line is not None
-    match = re.match(r"child (\d+)", line.readline())
+    code = LOOP + (
+        "import select, sys\nwhile not select.select([sys.stdin], [], [], 0)[0]: steps(1)\n"
+        "if os.fork() == 0:\n  print('child', os.getpid(), flush=True)\n  steps(10**9)\nos.wait()"
+    )
+    parent = processes.start("-c", code, stdin=subprocess.PIPE)
+    assert ask(that_trains(parent.pid)).refusal is None
+    assert parent.stdin is not None
+    parent.stdin.write("\n")
+    parent.stdin.flush()
+    assert parent.stdout is not None
+    match = re.match(r"child (\d+)", parent.stdout.readline())
     assert match is not None
     child = that_trains(int(match[1]))
     assert ask(child).refusal is None
