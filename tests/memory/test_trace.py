@@ -81,16 +81,17 @@ NAMED: list[tuple[str, Task]] = [
 
 
 @pytest.mark.train
-def test_models_of_images_sound_or_sequences_are_traced_by_their_names() -> None:
+@pytest.mark.parametrize("named", [NAMED[:3], pytest.param(NAMED[3:], marks=pytest.mark.full)])
+def test_models_of_images_sound_or_sequences_are_traced_by_their_names(named: list[tuple[str, Task]]) -> None:
     skip_without("transformers")
     asked = [
         (BuiltinJob(task=task, model=model), Settings(max_length=length), GPU)
-        for model, task in NAMED
+        for model, task in named
         for length in (32, 64)
     ]
     assert trace_together(PYTHON, asked, lambda number: None) == [None] * len(asked)
     traces = [cached_trace(PYTHON, *each) for each in asked]
-    for (_, task), short, long in zip(NAMED, traces[::2], traces[1::2], strict=True):
+    for (_, task), short, long in zip(named, traces[::2], traces[1::2], strict=True):
         assert short is not None
         assert long is not None
         assert short.weight_bytes >= 4 * short.parameters
