@@ -44,6 +44,15 @@ def test_an_earlier_run_above_the_axis_is_left_out_instead_of_lying_flat_at_its_
     assert texts(resumed._replace(earlier=EarlierLoss("r001", ghost)))[1].split("┤")[1][:40].strip("⠀ ") == ""
 
 
+def test_an_earlier_run_below_the_axis_of_a_young_run_is_left_out_instead_of_lying_flat_at_its_edge() -> None:
+    young = LossScene(Series("loss", "", (10.0, 20.0, 30.0), (6.9, 6.3, 5.6)), Series("eval loss", ""), 400)
+    steps = tuple(float(step) for step in range(10, 401, 10))
+    past = Series("loss", "", steps, tuple(3 + 4 * math.exp(-step / 40) for step in steps))
+    body = texts(young._replace(earlier=EarlierLoss("r001", past)))[1:-1]
+    assert all(row[40:].strip("⠀ ") == "" for row in body)
+    assert any(row != bare for row, bare in zip(body, texts(young)[1:-1], strict=True)), "the part in range is drawn"
+
+
 def test_a_resumed_run_goes_on_from_the_curve_that_it_continues_on_one_axis() -> None:
     steps = tuple(float(step) for step in range(10, 1000, 10))
     ys = tuple(1 + 3 * math.exp(-step / 300) for step in steps)

@@ -87,12 +87,12 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         shown += [y for y in past_ys if y is not None]
         marks.append(Mark(xs[0], math.inf, "resumed ▸", "dim"))
     y_range = loss_range(shown, [y for y in ys if y is not None and math.isfinite(y)]) if shown else None
-    top = y_range[1] if y_range else math.inf
+    low, top = y_range or (-math.inf, math.inf)
     marks = _trouble_marks(xs, ys, smoothed, top) + marks
     if earlier is not None and not earlier.continued:
-        # What lies above the axis is left out: at its edge it would read as a loss that stays the same.
-        within = tuple(y if y is not None and y <= top else None for y in smooth(earlier.loss.xs, earlier.loss.ys))
-        curves.insert(0, Curve("", earlier.loss.xs, within, "dim", "dotted"))
+        # What lies outside of the axis is left out: at its edge it would read as a loss that stays the same.
+        kept = tuple(y if y is not None and low <= y <= top else None for y in smooth(earlier.loss.xs, earlier.loss.ys))
+        curves.insert(0, Curve("", earlier.loss.xs, kept, "dim", "dotted"))
     last = max((curve.xs[-1] for curve in curves if curve.xs), default=None)  # also where the last ones are no numbers
     end = scene.last_step if last is None else axis_end(last, scene.last_step)
     axes = Axes(f.significant, end, y_range=y_range, margin=LABEL - 1)
