@@ -401,9 +401,7 @@ def without_unread(values: Mapping[str, Any], programs: Sequence[Path]) -> Mappi
 
 
 def absent_files(words: Sequence[str], folder: str, job: CommandJob, path: Path) -> list[str]:
-    """The script of a command in a `folder` and the configurations that it is given, by an option or alone, that are
-    not there.
-    """
+    """The script of a command in a `folder` and the configurations of its options, or alone, that are not there."""
     fetches, here = pattern_of("fetches").search(read_source(path)), path.absolute().parent
     names = [script_of(tuple(words)).as_posix()]
     for before, word in pairwise(words):

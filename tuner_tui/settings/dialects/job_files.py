@@ -224,7 +224,7 @@ def _best_command(
             sure += [(name, file)] if is_training else []
     trains = (named or sure) if by_name else [*sure, *named]
     trains = [(name, file) for name, file in trains if not pattern_of("trials").search(name)] or trains
-    trains = [(name, file) for name, file in trains if re.search(r"(?:^|\s)train$", name)] or trains
+    trains = [(name, file) for name, file in trains if re.fullmatch(r"[\w\s.-]*\btrain", name)] or trains
     # Of a program with subcommands those that say so train.
     programs = {script_of(file.words) for _, file in trains if not TRAINING_WORDS.isdisjoint(file.words)}
     by_words = {

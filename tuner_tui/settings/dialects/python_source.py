@@ -126,10 +126,7 @@ TO_GIVE = "???"
 
 
 def overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`under` with the values of `over`, section by section; `_delete_` replaces a section as a whole.
-
-    `TO_GIVE` takes the place of no value.
-    """
+    """`under` with the values of `over`, by sections; `_delete_` replaces one as a whole, `TO_GIVE` no value."""
     merged = dict(under)
     for key, value in over.items():
         old = merged.get(key)
@@ -156,6 +153,7 @@ def shell_lines(text: str, source: str) -> str:
         if re.match(r"\s*%%(bash|sh)\b", code):
             cells.append(code.partition("\n")[2])
         else:
+            code = re.sub(r"(?m)^([ \t]*!cd\b(?:[^\n]*\\\n)*[^\n]*)", r"\1\n!cd -", code)  # a shell of its own
             cells += re.findall(r"^[ \t]*!((?:[^\n]*\\\n)*[^\n]*)", code, re.MULTILINE)
     return re.sub(r"(?<!\$)\{(\w+)\}", r"$\1", "\n".join(cells))  # IPython puts Python's variables in
 
@@ -315,6 +313,10 @@ def _live(parsed: _Source, names: Mapping[str, Any]) -> _Source:
             calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
             switches = ("checkpointing_enable", "checkpointing")
             dead |= {call for call in calls if (_section(call) or "").endswith(switches)}
+    for *body, last in (node.body for node in parsed.nodes if isinstance(node, ast.FunctionDef)):
+        guards = [part.body[-1] for part in body if isinstance(part, ast.If) and isinstance(last, ast.Return)]
+        if any(unparsed(guard) in ("return", "return None") and guard not in dead for guard in guards):
+            dead |= {*ast.walk(last)}  # a configuration or none
     return replace(parsed, nodes=[node for node in parsed.nodes if node not in dead])
 
 

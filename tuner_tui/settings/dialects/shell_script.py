@@ -342,7 +342,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     started: list[_Command] = []
     programs: dict[str, None] = {}
     document: str | None = None
-    folder, only_set, of_shell = "", True, False
+    folder, left, only_set, of_shell = "", "", True, False
     functions = {*re.findall(r"(?m)^[ \t]*(?:function[ \t]+)?([\w-]+)[ \t]*\(\)", text)}
     branches: list[_Branch] = []
     reasons: list[str] = []
@@ -393,13 +393,14 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
                     if _score(inner) > _score(of_variable.words):
                         of_variable = _Command(inner)
                 continue
-            if not words or words[0] in words_of("sets_variables") or words[0].startswith("-") or words[0] in functions:
+            if not words or words[0] in {*words_of("sets_variables"), *functions} or re.match(r"-|\d+$", words[0]):
                 continue  # or what is left of a command that a comment has ended
             only_set = False
             programs |= {script_of(words).name or PurePosixPath(words[0]).name: None} if starts else {}
             unfilled = [f"it needs {name}" for name in filter(None, pattern_of("to_fill_in_shell").findall(line))]
-            if words[:1] in (("cd",), ("pushd",)):
-                folder = str(PurePosixPath(folder, words[1])) if len(words) == 2 else folder
+            if words[:1] in (("cd",), ("pushd",), ("popd",)):
+                entered = str(PurePosixPath(folder, words[1])) if len(words) == 2 else folder
+                folder, left = left if words[-1] in ("-", "popd") else entered, folder
                 reasons += unfilled
             sourced = words[1] if words[:1] in (("source",), (".",)) and len(words) > 1 else ""
             if sourced and not pattern_of("of_environment").search(sourced):
