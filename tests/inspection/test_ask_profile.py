@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.inspection.test_ask import Processes, select_for
-from tests.observer.observed_process import observe, printed_losses
+from tests.observer.observed_process import events_of, last_steps, observe, printed_losses
 from tuner_tui.core.procfs import ProcessStat, read_stat
 from tuner_tui.inspection.ask import offers_of
 from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, watch_lines
 from tuner_tui.inspection.slow_step import SlowStep, judge_step
 from tuner_tui.inspection.step_trace import read_trace, reduce_trace
+from tuner_tui.runs.events.types import Event, Steps
+from tuner_tui.runs.store.codec import decode_events
 
 SCRIPT = Path(__file__).parent / "scripts" / "slow_steps.py"
 TIMEOUT_S = 300.0
@@ -136,6 +138,34 @@ def steps(count):
         optimizer.step()
         torch.randn(256, 256) @ torch.randn(256, 256)
 """
+
+
+GROWS = f"""{LOOP}
+taken = []
+while True:
+    steps(1)
+    if torch.autograd._profiler_enabled() and not taken:
+        taken.append(torch.ones(64 << 20))
+"""
+
+
+def test_the_memory_that_a_profile_takes_is_not_the_peak_of_the_training(processes: Processes) -> None:
+    process, events = training(processes, "-c", GROWS), processes.folder / "events.jsonl"
+    before = last_steps(_read_events(events))
+    assert ask(process).refusal is None
+    count, deadline = len(_read_events(events)), time.monotonic() + TIMEOUT_S
+    while not events_of(_read_events(events)[count:], Steps):
+        assert time.monotonic() < deadline
+        select_for(0.1)
+    after = last_steps(_read_events(events))
+    assert before.rss_peak_bytes is not None
+    assert after.rss_peak_bytes is not None
+    assert after.rss_peak_bytes - before.rss_peak_bytes < 128 << 20
+    assert (after.anonymous_bytes or 0) - (before.anonymous_bytes or 0) > 200 << 20
+
+
+def _read_events(path: Path) -> list[Event]:
+    return list(decode_events(path.read_bytes().splitlines()))
 
 
 def test_a_training_with_its_own_profiler(processes: Processes) -> None:

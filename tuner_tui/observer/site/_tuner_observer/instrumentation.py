@@ -47,9 +47,8 @@ class Instrumentation:
         _ = sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook
         self._session = session
         self._settings_in_effect = SettingsInEffect(torch, session)
-        self.counters = StepCounters(
-            session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), memory_peaks.MemoryPeaks(torch).fields
-        )
+        memory = memory_peaks.MemoryPeaks(torch).fields
+        self.counters = StepCounters(session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), memory)
         self.counters.on_flush.append(self._read_batch_again)
         self.counters.on_flush.append(
             lambda: self._settings_in_effect.check(

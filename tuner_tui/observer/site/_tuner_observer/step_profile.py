@@ -51,7 +51,7 @@ class StepProfiler:
         self._recording: _Recording | None = None
         self._file: int | None = None
         self._trace: int | None = None
-        self._prepared: ref[Any] | None = None
+        self._prepared: Callable[[], Any] = lambda: None
 
     def hook_profiler(self, module: Any) -> None:
         """Note who prepares a profile, which is not enabled before it has warmed up: another one would disturb it.
@@ -90,12 +90,14 @@ class StepProfiler:
                 self._answer(_failure(self._torch, error))
 
     def _begin(self, steps: int) -> None:
-        prepared = None if self._prepared is None else self._prepared()
-        warms_up = getattr(prepared, "current_action", None) == self._torch.profiler.ProfilerAction.WARMUP
+        warms_up = getattr(self._prepared(), "current_action", None) == self._torch.profiler.ProfilerAction.WARMUP
         reason = OWN_PROFILER if warms_up else _why_not(self._torch)
         if reason is not None:
             self._answer({"refused": reason})
             return
+        # Part of what a profile takes stays in the process: from now on its peak is not that of the training.
+        fields, peak = self._counters.memory_fields, self._counters.memory_fields()["rss_peak_bytes"]
+        self._counters.memory_fields = lambda: {**fields(), "rss_peak_bytes": peak}
         self._recording = _Recording(self._torch, self._counters, steps, self._find_model, self._recorded, self._answer)
         self._answer({"state": "timing"})
 
@@ -114,8 +116,7 @@ class StepProfiler:
 
     def _answer(self, answer: dict[str, Any]) -> None:
         if self._file is not None:
-            rank, _ = rank_and_world()
-            line = json.dumps(dict(answer, rank=rank), default=str) + "\n"
+            line = json.dumps(dict(answer, rank=rank_and_world()[0]), default=str) + "\n"
             os.pwrite(self._file, line.encode(), os.fstat(self._file).st_size)
 
     def _is_awaited(self) -> bool:

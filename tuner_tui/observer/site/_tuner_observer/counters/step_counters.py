@@ -160,7 +160,7 @@ class StepCounters:
         self.on_batches: Callable[[int, int, list[IteratorStats]], None] = lambda *_: None
         self.on_resumed: list[Callable[[int], None]] = []
         self._tensor_type = tensor_type
-        self._memory_fields = memory_fields
+        self.memory_fields = memory_fields
         self.reset()
         session.get_step = lambda: self.step
 
@@ -711,5 +711,5 @@ class StepCounters:
             "printed": printed,
             "optimizer_s": self.buffer.optimizer_s and round(self.buffer.optimizer_s, 6),
             "rank_wait_s": round(self._rank_wait_s, 6) if self.wait_is_known and self._distributed else None,
-            **self._memory_fields(),
+            **self.memory_fields(),
         }
