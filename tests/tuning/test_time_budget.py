@@ -192,6 +192,14 @@ def test_a_job_that_only_ran_whole_says_what_a_trial_takes_by_its_start_and_its_
     assert time_needed(request(tmp_path)).minutes == 5
 
 
+def test_a_trial_of_short_steps_is_measured_as_long_as_a_busy_machine_needs(tmp_path: Path) -> None:
+    """A start of 20 s and steps of 50 ms: four of them are no trial, which measures for up to 8 s."""
+    counted = (Steps(t=20.0 + n, rank=0, step=20 * n, own_steps=20 * n, train_s=1.0 * n) for n in range(1, 30))
+    write_run(tmp_path, Launched(t=1.0, pid=1), *counted, Finished(t=60.0, outcome="completed", step=580))
+    assert expected_trial_s(SCRIPT, tmp_path) == 28.0
+    assert time_needed(request(tmp_path)).minutes == 4
+
+
 def request(root: Path) -> LaunchRequest:
     return LaunchRequest(job=SCRIPT, resolved=resolved(), cwd=root, root=root)
 

@@ -18,7 +18,7 @@ from tuner_tui.runs.store.record import recorded_runs, redact_job
 from tuner_tui.settings.job import Job, same_training
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.paired_test import MIN_PAIRS
-from tuner_tui.tuning.trial import CompletedTrial, Trial
+from tuner_tui.tuning.trial import CompletedTrial, Trial, TrialProtocol
 
 SLACK = 1.3
 """Safety factor on the expected time of a trial."""
@@ -141,8 +141,8 @@ def _length_s(state: RunState) -> float | None:
 
 
 def _shortest_trial_s(state: RunState) -> float | None:
-    """Return the start of a run, and the steps that a trial takes at least, at its mean speed."""
+    """Return the start of a run, and the steps that a trial takes at its mean speed, measured as long as it may be."""
     speed, first_s = mean_rates(state.ranks.values()), state.first_step_t
     if state.launched_t is None or first_s is None or speed.step_time_s is None:
         return None
-    return max(SHORTEST_TRIAL_S, first_s - state.launched_t + MIN_STEPS * speed.step_time_s)
+    return first_s - state.launched_t + max(TrialProtocol().most_s, MIN_STEPS * speed.step_time_s)
