@@ -198,3 +198,19 @@ def test_a_retry_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Pat
         change["per_device_train_batch_size"] = micro
         offer = backend.offer_retry(folder.path, Remedy("smaller", "", change), "gpu-oom", None)
         assert f"with micro batch 32 → {micro}," in offer.sentence, "the command brought its batch itself"
+
+
+def test_a_start_is_compared_with_what_the_last_run_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
+    folder, backend = whole_run(tmp_path / "runs"), Backend()
+    job = CommandJob(command=(sys.executable, "-c", "print()"), apply="inject")
+    first = replace(
+        read_record(folder), job=job, cwd=str(tmp_path), resolved=Resolved(Settings()), interpreter=sys.executable
+    )
+    write_record(folder, first)
+    name = "per_device_train_batch_size"
+    append_line(folder.events, encode_event(InEffect(t=3.0, values={name: 16})))
+    shown = backend.open_run(folder.path)
+    for size, changes in ((24, "micro batch 16 → 24"), (16, "the same settings")):
+        changed = EditHistory.of(shown.resolved).edit(name, size).current
+        assert dict(backend.offer_launch(replace(shown, resolved=changed)).lines)["Since r001"] == changes

@@ -455,7 +455,7 @@ def _changes_since_last(config: TrainingConfig) -> Iterator[tuple[str, str]]:
     for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]:
         record = readable_record(folder)
         if record is not None and record.tuning is None and config.trains(record.job):
-            before = record.resolved.settings
+            before = _settings_of_run(RunReader(folder).poll().state, record)
             changes = changes_between(before, _changed_settings(before, record, config.resolved))
             yield f"Since {record.id}", changes or "the same settings"
             return
@@ -501,8 +501,7 @@ def _restart_offer(plan: RestartPlan, state: RunState, record: RunRecord) -> Lau
 
 def _settings_of_run(state: RunState, record: RunRecord) -> Settings:
     """Return the settings that a run used: those observed in it where it was given none."""
-    settings = situation_of_state(state, record).settings
-    return record.resolved.settings if settings is None else settings
+    return situation_of_state(state, record).settings or record.resolved.settings
 
 
 def _changed_settings(before: Settings, record: RunRecord, resolved: Resolved) -> Settings:

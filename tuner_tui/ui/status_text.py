@@ -41,7 +41,7 @@ def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None, batch
     if estimate is not None:
         verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"
         peak = f"peak {'memory' if outlook.on_gpu else 'RAM'} {figures_of(estimate)}{verdict}"
-    changed = f" {batch_note[0].upper()}{batch_note[1:]} by your changes." if batch_note else ""
+    changed = f" {batch_note[0].upper()}{batch_note[1:]} by the changed settings." if batch_note else ""
     both = f"{time}, {peak}"
     if time.endswith(UNMEASURED) and peak.endswith(UNMEASURED):
         both = "time and peak memory not known until a run measures them"
