@@ -50,6 +50,18 @@ def test_a_run_that_has_ended_keeps_its_findings_on_speed(outcome: str) -> None:
     assert finding.evidence[0].startswith("data wait 98 % of step time")
 
 
+def test_workers_that_ended_before_the_last_step_are_judged_by_what_they_did() -> None:
+    waited = training(rates={"data_wait_share": 0.96}, finished=Finished(t=NOW, outcome="completed"), phase="ending")
+    gone = tuple(replace(sample, processes=sample.processes[:1]) for sample in samples(1))
+    warning = "This DataLoader will create 8 worker processes in total. Our suggested max number of worker in current "
+    ended = situation(
+        state=waited, samples=(*samples(workers=(2.0,) * 8)[:-2], *gone), log=(f"{warning}system is 2, which",)
+    )
+    (finding,) = diagnose(ended)
+    assert "the workers were slow though they computed little" in finding.sentence
+    assert finding.remedies[0].change["dataloader_num_workers"] == 16
+
+
 @pytest.mark.parametrize(
     ("present", "past"),
     [

@@ -40,7 +40,7 @@ LOG_RULES: tuple[FindingRule, ...] = (non_finite.diverged, step_time.worker_warn
 SPEED_RULES: tuple[FindingRule, ...] = (
     step_time.cpu_contended, step_time.data_wait, step_time.slow_rank, gpu.throttled, gpu.gpu_underused,
     gpu.launch_bound, step_time.own_code, step_time.between_steps, gpu.slow_kernels, gpu.gpu_memory_unused,
-    step_time.padding,
+    step_time.padding, step_time.worker_warning,
 )  # fmt: skip
 """Rules that judge a training while it runs; one that has ended keeps their findings."""
 PAST_RULES = frozenset(
@@ -72,9 +72,7 @@ def _findings_after_the_end(situation: Situation) -> list[Finding]:
     """The findings in the order of the rules, with those on the speed of the run as of its last step."""
     training, findings = _at_its_last_step(situation), list[Finding]()
     for rule in LOG_RULES if situation.state == RunState() else RULES:
-        finding = rule(situation)
-        if finding is None and training is not None and rule in SPEED_RULES:
-            finding = rule(training)
+        finding = rule(situation if training is None or rule not in SPEED_RULES else training)
         if finding is not None and finding.cause not in {earlier.cause for earlier in findings}:
             findings.append(in_past_tense(finding) if rule in PAST_RULES else finding)
     return findings

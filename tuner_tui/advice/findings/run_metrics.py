@@ -103,9 +103,11 @@ def gpu_busy_pct(situation: Situation, samples: tuple[Sample, ...]) -> float | N
 
 
 def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
-    """Median CPU load of each loader worker that is alive, in % of one core, highest first."""
-    alive = [process.pid for sample in samples[-1:] for process in sample.processes if process.role == "worker"]
-    loads = [median_known(process.cpu_pct for process in _process_samples(samples, pid)) for pid in alive]
+    """Median CPU load of each loader worker that was alive when any was, in % of one core, highest first."""
+    # At the end of an epoch they have ended before its last steps.
+    alive = ([process.pid for process in sample.processes if process.role == "worker"] for sample in reversed(samples))
+    pids = next(filter(None, alive), ())
+    loads = [median_known(process.cpu_pct for process in _process_samples(samples, pid)) for pid in pids]
     return tuple(sorted((load for load in loads if load is not None), reverse=True))
 
 
