@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MARKS: dict[str, tuple[str, Style]] = {"failed": ("● ", "bad"), "warning": ("● ", "warn"), "hint": ("○ ", "curve")}
 """By severity, the most severe first."""
+HEADS = tuple(line(TextSpan(*mark)) for mark in MARKS.values())
 KEYS = "[a]pply  [d]iff  [w]hy"
 SLOW_KEYS = "  [F] why slow"
 """Behind those of a finding that says how much time is lost, while the run can be profiled."""

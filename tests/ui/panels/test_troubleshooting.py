@@ -133,6 +133,17 @@ async def test_all_of_the_result_and_the_findings_is_seen_after_a_resize() -> No
         assert OUT_OF_MEMORY.sentence in screen_text(pilot.app), "the headline stays above its remedies"
 
 
+async def test_no_evidence_stands_under_the_title_of_another_finding() -> None:
+    findings = [replace(DATA_WAIT, sentence=f"Finding {n}", cause=f"cause {n}") for n in range(6)]
+    last = replace(DATA_WAIT, sentence="PyTorch is CPU-only", cause="cpu-only", severity="hint", remedies=())
+    async with on_screen(busy_box(findings=(*findings, last))) as pilot:
+        panel = app_of(pilot).main.query_one(TroubleshootingPanel)
+        await pilot.press("alt+3", *["down"] * 20)
+        await until(pilot, lambda: last.sentence in screen_text(pilot.app))
+        assert panel.top > 0
+        assert screen_text(pilot.app).count(last.sentence) == 1
+
+
 async def test_why_a_remedy_cannot_be_applied_is_said_at_its_key() -> None:
     by_hand = replace(DATA_WAIT, remedies=(replace(DATA_WAIT.remedies[0], title="use a faster disk", change={}),))
     async with on_screen(busy_box(findings=(by_hand,))) as pilot:

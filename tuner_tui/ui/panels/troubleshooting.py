@@ -14,9 +14,11 @@ from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Line
 from tuner_tui.view.finding_rows import (
+    HEADS,
     ChoiceRow,
     FindingChoice,
     brief_rows,
+    by_severity,
     choices,
     finding_rows,
     first_choice,
@@ -78,9 +80,10 @@ class TroubleshootingPanel(Canvas, can_focus=True):
         self.top = max(0, min(top, at[0] - 1))
 
     def _window(self, rows: list[Line], height: int) -> list[Line]:
-        """Keep the headline of the finding in sight while its remedies are scrolled."""
+        """Keep the headline of the finding in sight while its remedies are scrolled: over those of no other finding."""
         shown, choice = super()._window(rows, height), self.choice
-        if self.top and height > 1 and choice is not None:
+        begun = sum(row[:1] in HEADS for row in rows[: self.top + 1])
+        if self.top and height > 1 and choice is not None and begun > by_severity(self.findings).index(choice.finding):
             shown[0] = headline(choice.finding, self.size.width)
         return shown
 
