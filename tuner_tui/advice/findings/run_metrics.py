@@ -103,8 +103,7 @@ def gpu_busy_pct(situation: Situation, samples: tuple[Sample, ...]) -> float | N
 
 
 def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
-    """Median CPU load of each loader worker that was alive when any was, in % of one core, highest first."""
-    # At the end of an epoch they have ended before its last steps.
+    """Median CPU load of each loader worker, or of those that ended last, in % of one core, highest first."""
     alive = ([process.pid for process in sample.processes if process.role == "worker"] for sample in reversed(samples))
     pids = next(filter(None, alive), ())
     loads = [median_known(process.cpu_pct for process in _process_samples(samples, pid)) for pid in pids]

@@ -45,8 +45,7 @@ class TroubleshootingPanel(Canvas, can_focus=True):
 
     @property
     def choice(self) -> FindingChoice | None:
-        all_choices = choices(self.findings)
-        return all_choices[min(self.selected, len(all_choices) - 1)] if all_choices else None
+        return next(reversed(choices(self.findings)[: self.selected + 1]), None)
 
     @property
     def wanted_rows(self) -> int:
@@ -98,8 +97,7 @@ class TroubleshootingPanel(Canvas, can_focus=True):
     def _show_hidden(self) -> None:
         """Say below rows that have no room how many findings there are, and by which keys the rest is reached."""
         self.post_message(self.RowsChanged())
-        count = len(self.findings)
-        hidden = len(self._rows()) > self.size.height > 0
+        count, hidden = len(self.findings), len(self._rows()) > self.size.height > 0
         self.border_subtitle = f"{count} finding{'s' * (count > 1)} · 3 then ↓ for the rest" if hidden else ""
 
     def on_click(self, event: Click) -> None:
