@@ -154,8 +154,11 @@ def test_settings_may_differ_between_runs_that_a_user_compares_but_not_the_machi
     other = run("r002", settings={"precision": "fp32", "per_device_train_batch_size": 4})
     assert incomparable(BEFORE, other, {"precision", "per_device_train_batch_size"}) is None
     disturbed = run("r002", causes=("cpu-contended",))
-    assert incomparable(BEFORE, disturbed, set()) == "other programs used its cores during r002"
+    assert incomparable(BEFORE, disturbed, set()) == "other programs used the training's cores during r002"
     assert incomparable(BEFORE, disturbed, set(), {"cpu-contended"}) is None, "that is what the change is for"
+    slowed = run("r001", causes=("throttled",))
+    words = "the GPU lowered its clocks during r001 and other programs used the training's cores during r002"
+    assert incomparable(slowed, disturbed, set()) == words, "of both runs what disturbed them"
 
 
 def test_settings_that_do_not_change_the_speed_may_differ() -> None:
@@ -234,7 +237,9 @@ def test_a_remedy_that_sets_a_variable_is_judged_by_it_alone() -> None:
     both = run("r002", 90.0, job=BuiltinJob(env={"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO"}))
     assert "measured 3.0× as fast" in judge([fewer], before, alone).sentence
     assert judge([fewer], before, both).sentence.startswith("other settings changed, too: NCCL_DEBUG;")
-    assert "other programs used its cores" in judge([replace(fewer, cause="data-wait")], before, alone).sentence
+    assert (
+        "other programs used the training's cores" in judge([replace(fewer, cause="data-wait")], before, alone).sentence
+    )
 
 
 OUTCOME = RemedyOutcome(

@@ -40,8 +40,8 @@ NEUTRAL = frozenset({
 })  # fmt: skip
 """Settings that change neither the speed of training nor its peak memory."""
 DISTURBING: Mapping[str, str] = {
-    "cpu-contended": "other programs used its cores",
-    "other-process": "another program used its GPU",
+    "cpu-contended": "other programs used the training's cores",
+    "other-process": "another program used the training's GPU",
     "throttled": "the GPU lowered its clocks",
     "swapping": "the machine swapped memory to disk",
 }
@@ -116,7 +116,8 @@ def incomparable(
     models = first.state.trainable_parameters, second.state.trainable_parameters
     if None not in models and models[0] != models[1] and not any(name.startswith("peft") for name in changed):
         return f"the models differ: {models[0]:,} and {models[1]:,} trained parameters"
-    return _other_data(changed, before, after) or _disturbed(answered, before) or _disturbed(answered, after)
+    disturbed = " and ".join(filter(None, (_disturbed(answered, before), _disturbed(answered, after))))
+    return _other_data(changed, before, after) or disturbed or None
 
 
 def _not_alone(changed: Set[str], variables: Set[str], before: RunMeasurement, after: RunMeasurement) -> str | None:
@@ -157,8 +158,7 @@ def _disturbed(answered: Set[str], run: RunMeasurement) -> str | None:
     """What else kept the machine busy, unless that is what was `answered`."""
     causes = [cause for cause in DISTURBING if cause in run.causes and cause not in answered]
     share = others_cpu_share(run.situation) or 0.0
-    most = MAX_CPU_SHARE_WITH_GPU if run.situation.has_gpu else MAX_CPU_SHARE_IN_TRIAL
-    if share > most and not causes:
+    if not causes and share > (MAX_CPU_SHARE_WITH_GPU if run.situation.has_gpu else MAX_CPU_SHARE_IN_TRIAL):
         return f"other programs used {format_share(share)} of the CPU during {run.id}"
     return f"{DISTURBING[causes[0]]} during {run.id}" if causes else None
 
