@@ -50,6 +50,16 @@ def test_the_prefix_of_a_traceback_is_taken_off_with_its_blanks(prefix: str, ran
     assert [(line.text, line.rank) for line in lines] == [(text, rank) for text in texts]
 
 
+def test_frames_that_a_paste_joined_are_parted_without_their_exception() -> None:
+    line = 'File "/home/ann/train.py", line 7, in <module> bake() File "/home/ann/oven.py", line 9, in bake turn(*rims)'
+    assert [each.text for each in parse_lines([line])] == [
+        '  File "/home/ann/train.py", line 7, in <module>',
+        "    bake()",
+        '  File "/home/ann/oven.py", line 9, in bake',
+        "    turn(*rims)",
+    ]
+
+
 def test_a_record_with_only_the_time_is_blank() -> None:
     assert [line.text for line in parse_lines(["10:00:01 ", f"{' ' * 12}ERROR    No plates"])] == ["", "No plates"]
 

@@ -110,8 +110,10 @@ def find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | N
         last = [line for line in lines if re.match(r"(?!Traceback)\S", line.text)][-LOOKBACK_LINES:]
         went_on = any(reports_progress(line.text) for line in last)
         farewells = [line for line in last if not went_on and pattern_of("farewells").search(line.text)]
-        ended = takewhile(lambda line: not (line.quiet or reports_progress(line.text)), reversed(last[-LAST_WORDS:]))
-        return _cause_from_logged_error(farewells or [*ended][::-1])
+        waits, tail = pattern_of("unanswered").search, last[-LAST_WORDS:]
+        goes_on = [(line.quiet and not waits(line.text)) or reports_progress(line.text) for line in tail]
+        ended = [line for number, line in enumerate(tail) if not any(goes_on[number:])]
+        return _cause_from_logged_error(farewells or ended)
     return None
 
 
@@ -394,9 +396,8 @@ def _logged_error(lines: Sequence[LogLine]) -> str | None:
     """The last error that the program logged in these lines."""
     words = pattern_of("last-words")
     texts = (line.text for line in reversed(lines) if (line.level and not line.quiet) or words.search(line.text))
-    return next(
-        (pattern_of("farewells").sub("", text) for text in texts if pattern_of("logged-errors").match(text)), None
-    )
+    errors = filter(pattern_of("logged-errors").match, texts)
+    return next((pattern_of("farewells").sub("", text) for text in errors), None)
 
 
 def _normalize_location(where: str | None) -> str | None:

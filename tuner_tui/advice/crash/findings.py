@@ -152,8 +152,7 @@ def _with_words_of_message(cause: CrashCause, remedies: tuple[Remedy, ...]) -> t
         if checks and not detail:
             return (*advice, *checks)
         objects = [name for name in named_groups("objects", detail) if name not in remedies[0].title]
-        count = int(first in read_data_file(FILE)["quoting"])
-        title = ": ".join((remedies[0].title, *objects[:count]))  # a file, an option or a key
+        title = ": ".join((remedies[0].title, *objects[: first in read_data_file(FILE)["quoting"]]))  # a file or key
         named = (replace(remedies[0], title=title, why=f"{detail}{remedies[0].why}"), *remedies[1:])
         return (*advice, *checks, *named) if cause.checks.say_demand else (*advice, *named, *checks)
     texts = [f"{offer.title} {offer.why}" for offer in remedies[:2]]
@@ -185,8 +184,7 @@ def _near_name(cause: CrashCause, log: Sequence[str]) -> tuple[Remedy, ...]:
     *_, last = re.split(r"[./]", name)
     listed = {text for text in named_groups("listed-names", cause.message) if text not in (name, last)}
     failed_name = re.compile(rf"['\"]{re.escape(last)}['\"]")  # the line that failed is no list of settings
-    lines = (line for above, line in pairwise(("", *log)) if 'File "' not in above)  # no code
-    shown = (line for line in lines if not failed_name.search(line))
+    shown = (line for above, line in pairwise(("", *log)) if not ('File "' in above or failed_name.search(line)))
     printed = {text for line in shown for text in named_groups("settings-in-output", line)} - {last}
     options = {text.replace("-", "_") for text in FIELDS} - {last.replace("-", "_")}
     for names, where in ((listed, "the message lists"), (options, "settings have"), (printed, "the output shows")):

@@ -125,7 +125,8 @@ class Failure(Struct, frozen=True):
     @property
     def refuses(self) -> bool:
         """Whether the innermost call raises it: what it was given is refused."""
-        return bool(self.calls) and (self.calls[-1].raises or str(self.type).endswith("AssertionError"))
+        is_check = str(self.type).endswith("AssertionError")
+        return bool(self.calls) and (is_check or (self.calls[-1].raises and self.calls[-1].statement[:6] != "assert"))
 
     @property
     def calls(self) -> tuple[CodeFrame, ...]:

@@ -264,9 +264,9 @@ def _restore_lines(line: str) -> Iterator[str]:
         yield from text
         return
     if HEADER not in line:
-        frame = FRAME_START.match(line)
-        cut_off = frame is not None and FLAT_EXCEPTION.search(line, frame.end()) and ": " in line
-        yield from _unflatten(line) if cut_off else (line,)
+        rest = FRAME_START.sub("", line, count=1) if FRAME_START.match(line) else ""
+        is_flat = FRAME_START.search(rest) or (": " in line and FLAT_EXCEPTION.search(rest))
+        yield from _unflatten(line) if is_flat else (line,)
         return
     if BREAK_TAG.search(line) or "&quot;" in line:
         import html  # 2,231 names of characters, for logs copied from a web page
