@@ -161,3 +161,11 @@ def test_what_a_branch_changes_in_a_dictionary_is_not_its_value(tmp_path: Path) 
 @pytest.mark.parametrize("tool", [tool for tool in dialects().values() if tool.programs], ids=lambda tool: tool.name)
 def test_the_program_of_a_tool_is_read_alone(tool: Dialect) -> None:
     assert read_command((tool.programs[0],), Path("/nowhere")).eval_strategy == tool.defaults.get("eval_strategy", "no")
+
+
+def test_a_script_has_the_variables_of_the_job(tmp_path: Path) -> None:
+    lines = ['epochs = int(os.environ.get("EPOCHS", 3))', 'lr = float(os.environ.get("LR", 0.1))', "seed = 1"]
+    script = "\n".join(["import os", *lines, "torch.manual_seed(seed)", "for _ in range(epochs): loss.backward(lr)"])
+    (tmp_path / "train.py").write_text(script)
+    settings = read_command(("python", "train.py"), tmp_path, {"EPOCHS": "7", "LR": "$RATE"}).settings
+    assert settings == {"num_train_epochs": 7.0, "seed": 1}

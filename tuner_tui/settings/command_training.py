@@ -71,18 +71,19 @@ def own_options(job: Job) -> Mapping[str, object]:
 
 def own_settings(job: Job) -> Mapping[str, Value]:
     """The settings of the command of `job` itself; none for the built-in job. Reads files."""
-    return read_command(job.command, Path(job.cwd or "")).in_effect if isinstance(job, CommandJob) else {}
+    return read_command(job.command, Path(job.cwd or ""), job.env).in_effect if isinstance(job, CommandJob) else {}
 
 
-def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
-    """What the command says that is started in `folder`. Files that cannot be read say nothing."""
+def read_command(words: Sequence[str], folder: Path, env: Mapping[str, str] | None = None) -> CommandTraining:
+    """What the command says that is started in `folder` with `env`. Files that cannot be read say nothing."""
     scripts, configurations = _files(words, folder)
     sources = [read_source(path) for path in scripts]
     options = {**_overrides(words), **read_options(tuple(words)), **flag_values(words, next(iter(scripts), None))}
+    variables = {f"${name}": f"<{value}>" if "$" in value else value for name, value in (env or {}).items()}
     files: dict[Path, LoadedPreset] = {}
     for path in (*scripts, *configurations):
         with suppress(SettingsError):
-            files[path] = load_preset(path, options, scripts[:1] if path in configurations else ())
+            files[path] = load_preset(path, options | variables, scripts[:1] if path in configurations else ())
     tools = [dialect_of_command(words), *(file.dialect for file in files.values() if file.dialect is not None)]
     evaluates = ["no", *(tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults)]
     given = settings_of_options(options)

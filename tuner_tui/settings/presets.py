@@ -34,8 +34,7 @@ SUFFIXES = (".yaml", ".yml")
 def load_preset(
     path: Path, options: Mapping[str, object] = MappingProxyType({}), programs: Sequence[Path] = ()
 ) -> LoadedPreset:
-    """Read a preset, or the file of a training tool: configuration that one of `programs` reads, script with `options`,
-    notebook, shell script.
+    """Read a preset or a tool's file: configuration that one of `programs` reads, script with `options`, any other.
 
     Raises `PresetError` with file and line.
     """

@@ -134,7 +134,7 @@ def resolve_planned(options: LaunchOptions) -> Training:
     job = training.job
     if not isinstance(job, CommandJob):
         return training
-    written = read_command(job.command, Path(job.cwd or ""))
+    written = read_command(job.command, Path(job.cwd or ""), job.env)
     job = structs.replace(job, model=job.model or written.model, task=job.task or written.task)
     loaded = {} if training.loaded is None else training.loaded.sources
     says_evaluation = "eval_strategy" in {**written.settings, **training.resolved.origins}

@@ -422,7 +422,7 @@ def estimate_prior(
     if not target.on_gpu or job is None:
         return None
     if isinstance(spec.job, CommandJob):
-        from_command = read_command(spec.job.command, folder).in_effect
+        from_command = read_command(spec.job.command, folder, spec.job.env).in_effect
         default = Settings()
         left = (
             name for name in from_command.keys() - set(TUNED_FIELDS) if getattr(start, name) == getattr(default, name)

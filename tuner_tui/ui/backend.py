@@ -230,7 +230,7 @@ class Backend:
         """Find the Python that trains `job`, and read the files that its command names and its runs here."""
         cwd = job.cwd if job.kind == "command" else None
         python = training_python(job, os.environ, Path(Path.cwd(), cwd or ""))
-        training = read_command(job.command, Path(cwd or "")) if job.kind == "command" else CommandTraining()
+        training = read_command(job.command, Path(cwd or ""), job.env) if job.kind == "command" else CommandTraining()
         # Only of a Trainer it is known that it does not evaluate unless it was told to.
         is_trainer = job.kind == "command" and may_use_trainer(job.command, Path(cwd or ""))
         values = training.in_effect if is_trainer else training.settings
