@@ -43,7 +43,7 @@ FOLDER = Path("/runs/r007")
 
 
 def test_a_run_that_goes_on_and_none_at_all() -> None:
-    assert quiet_line(UiState(folder=FOLDER, view=running(), findings=())) == "No problems found."
+    assert quiet_line(UiState(folder=FOLDER, view=running(), findings=())) == "No problems so far."
     ready = UiState(inventory=live_run.inventory(), interpreter=INTERPRETER).with_config(opened())
     assert quiet_line(ready) == "No problems found."
     over = quiet_line(UiState(folder=FOLDER, view=ended("completed", "Completed."), findings=()))

@@ -202,7 +202,7 @@ def quiet_line(state: UiState) -> str:
         return "" if state.loaded is None or (state.folder is not None and state.view is None) else READING
     if state.running:
         made_step = state.view is not None and state.view.state.step is not None
-        return "No problems found." if made_step else "No problems so far; there was no step yet."
+        return "No problems so far." if made_step else "No problems so far; there was no step yet."
     status = None if state.view is None else state.view.status
     if status is not None and status.kind in ("ended", "lost") and status.outcome not in ("completed", "stopped"):
         return UNEXPLAINED

@@ -329,7 +329,7 @@ class QueueScreen(RunListScreen):
     LETTERS = frozenset("ax")
     heading = "Queue"
     hint = "enter open · x remove · a add the training shown · type to filter · esc back"
-    empty = "The queue is empty. a adds the training shown; it starts when a GPU is free."
+    empty = "The queue is empty. a adds the training shown; it starts when its hardware is free."
 
     def action_add(self) -> None:
         self.dismiss(RunPicked(None, "add"))
