@@ -204,9 +204,9 @@ def _sharding_of_launcher(name: str, options: Mapping[str, str]) -> Sharding:
     """By the options of `accelerate launch`, which have the same names in its file."""
     stage = options.get("zero_stage") or options.get("ds.zero_stage", "")
     if "deepspeed" in name.lower() or stage:
-        devices = [options.get(f"offload_{part}_device", "none") for part in ("optimizer", "param")]
-        offloads = [device != "none" for device in devices]
-        return Sharding(name, int(stage) if re.fullmatch("[0-3]", stage) else None, True, *offloads, "nvme" in devices)
+        optimizer, weights = (options.get(f"offload_{part}_device", "none") for part in ("optimizer", "param"))
+        number = int(stage) if re.fullmatch("[0-3]", stage) else None
+        return Sharding(name, number, True, optimizer != "none", weights != "none", "nvme" in (optimizer, weights))
     strategy = options.get("fsdp_sharding_strategy", "FULL_SHARD").upper()
     reshards = options.get("fsdp_reshard_after_forward", "true").lower()
     stage_of_strategy = 2 if reshards == "false" else FSDP_STAGES.get(strategy, 0)
