@@ -108,6 +108,17 @@ def test_what_came_of_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "remedy not as promised" in invoke("ps").stdout.splitlines()[2]
 
 
+def test_without_an_argument_the_newest_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
+    empty = run()
+    assert (empty.exit_code, "There are no runs yet." in empty.output) == (2, True)
+    older, newest = (whole_run(tmp_path / "runs") for _ in range(2))
+    older.output_log.write_text(CRASH)
+    assert document(run("--json")) == document(run(newest.id, "--json"))
+    newest.output_log.write_text("")
+    assert "No problems found." in run().stdout
+
+
 def test_a_pipe_without_a_writer_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)

@@ -16,7 +16,7 @@ from tuner_tui.advice.diagnose import diagnose as diagnose_situation
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.settings_check import SettingCheck, verify_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
-from tuner_tui.cli.console import fail, print_report
+from tuner_tui.cli.console import fail, find_run_or_exit, print_report
 from tuner_tui.core.files import FolderNotFoundError
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.text import format_observed, join_sections
@@ -87,10 +87,11 @@ def resume_document(check: ResumeCheck) -> dict[str, Any]:
 
 
 def diagnose(
-    source: str = typer.Argument(metavar="RUN|FILE|-", help="A run, a log file, or - for standard input."),
+    source: str = typer.Argument("", metavar="RUN|FILE|-", help="A run, a log file, - for stdin; else the newest run."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> Sequence[Finding]:
     """Show what failed or limits a training, and how to fix it."""
+    source = source or str(find_run_or_exit(None).path)
     try:
         situation = read_situation(source)
     except OSError as error:
@@ -127,5 +128,4 @@ def read_situation(source: str) -> Situation:
 
 
 def _folder_of(source: str) -> RunFolder:
-    path = Path(source)
-    return RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir())
+    return RunFolder(Path(source).resolve()) if Path(source).is_dir() else find_run(source, runs_dir())
