@@ -74,9 +74,9 @@ def test_what_is_saved_into_an_archive_is_reported_by_its_path(runs: dict[str, P
     assert saved_in(runs["zip"])[-1] == (8, "model.zip", False)
 
 
-def test_a_file_saved_by_a_loop_without_an_optimizer_has_no_step(
+def test_a_file_saved_by_a_loop_without_an_optimizer_has_the_step_that_changed_the_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     saved = observe(tmp_path, "-c", SOURCES["updates_by_hand"]).of(Saved)
-    assert [(event.step, event.path) for event in saved] == [(None, str(tmp_path / "after.pt"))]
+    assert [(event.step, event.path) for event in saved] == [(1, str(tmp_path / "after.pt"))]

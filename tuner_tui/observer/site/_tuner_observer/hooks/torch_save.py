@@ -36,10 +36,7 @@ class SavedFiles:
         self.in_folder = False
 
     def saved(self, path: Any, resumable: bool) -> None:
-        """Note a file or folder. `resumable`: it holds more than weights.
-
-        The step of a loop that updates its parameters without an optimizer is not known.
-        """
+        """Note a file or folder. `resumable`: it holds more than weights."""
         counters = self._counters
         if self.in_folder or counters.trainer_reports or not counters.has_trained or rank_and_world()[0] != 0:
             return
