@@ -395,15 +395,18 @@ class FakeBackend(Backend):
         self.box.queue = tuple(line for line in self.box.queue if line.path != str(folder))
 
     def inspect_run(self, folder: Path) -> Inspection:
-        assert self.box.inspection is not None
+        if self.box.inspection is None:
+            raise BackendError(f"{folder.name} answers no request for its stacks.")
         return self.box.inspection
 
     def profile_run(self, folder: Path) -> RunProfile:
-        assert self.box.profile is not None
+        if self.box.profile is None:
+            raise BackendError(f"{folder.name} is not running.")
         return self.box.profile
 
     def replay_run(self, folder: Path) -> Replay:
-        assert self.box.replay is not None
+        if self.box.replay is None:
+            raise BackendError(f"{folder.name} has no loss that is not finite.")
         return self.box.replay
 
     def list_queue(self) -> tuple[QueueLine, ...]:
