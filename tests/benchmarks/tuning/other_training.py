@@ -45,14 +45,7 @@ class OtherTraining(SimulatedTraining):
 
     def step(self, knobs: Knobs) -> tuple[float, float, float, float]:
         """Seconds of forward and backward, of the optimizer and of waiting per step, and the share of padding."""
-        once, each = self.once_s, self.own_s
-        each /= self.sixteen_bit[0] if knobs.precision != "fp32" else self.tf32 if knobs.tf32 else 1.0
-        if knobs.compiled:
-            once, each = once * self.compiling[0], each * self.compiling[1]
-        if knobs.checkpointing:
-            once, each = once * self.checkpointing[0], each * self.checkpointing[0]
-        spread = self.padding_grouped if knobs.grouped else self.padding
-        padding = spread * (1 - 1 / (1 + 0.3 * (knobs.micro - 1)))
+        once, each, padding = self.costs(knobs)
         rows = math.ceil(knobs.micro / self.tile) * self.tile if knobs.micro > self.tile else knobs.micro
         micro_s = max(once, each * max(rows, self.least) / (1 - padding)) + 0.2 * once
         computing = micro_s * knobs.accumulation * self.crowding(knobs)

@@ -110,20 +110,24 @@ class SimulatedTraining:
         wobble = random.Random(f"{self.seed} {knobs}").uniform(0, self.fragmentation)
         return self.peaks(knobs)[0] * (1 + wobble) <= self.capacity
 
+    def costs(self, knobs: Knobs) -> tuple[float, float, float]:
+        """Seconds per micro batch and per sample, and the share of padding."""
+        once, each = self.once_s, self.own_s
+        if knobs.precision != "fp32":
+            each /= self.sixteen_bit[0]
+        elif knobs.tf32:
+            each /= self.tf32
+        if knobs.compiled:
+            once, each = once * self.compiling[0], each * self.compiling[1]
+        if knobs.checkpointing:
+            once, each = once * self.checkpointing[0], each * self.checkpointing[0]
+        spread = self.padding_grouped if knobs.grouped else self.padding
+        return once, each, spread * (1 - 1 / (1 + 0.3 * (knobs.micro - 1)))
+
     def step(self, knobs: Knobs) -> tuple[float, float, float, float]:
         """Seconds of forward and backward, of the optimizer and of waiting per step, and the share of padding."""
-        once, own_cost = self.once_s, self.own_s
-        if knobs.precision != "fp32":
-            own_cost /= self.sixteen_bit[0]
-        elif knobs.tf32:
-            own_cost /= self.tf32
-        if knobs.compiled:
-            once, own_cost = once * self.compiling[0], own_cost * self.compiling[1]
-        if knobs.checkpointing:
-            once, own_cost = once * self.checkpointing[0], own_cost * self.checkpointing[0]
-        spread = self.padding_grouped if knobs.grouped else self.padding
-        padding = spread * (1 - 1 / (1 + 0.3 * (knobs.micro - 1)))
-        micro_s = once + own_cost * knobs.micro / (1 - padding)
+        once, each, padding = self.costs(knobs)
+        micro_s = once + each * knobs.micro / (1 - padding)
         return (
             micro_s * knobs.accumulation * self.crowding(knobs),
             self.optimizer_s * (self.fused if knobs.fused else 1),
