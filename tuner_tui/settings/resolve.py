@@ -138,8 +138,8 @@ def resolve_planned(options: LaunchOptions) -> Training:
     job = structs.replace(job, model=job.model or written.model, task=job.task or written.task)
     loaded = {} if training.loaded is None else training.loaded.sources
     says_evaluation = "eval_strategy" in {**written.settings, **training.resolved.origins}
-    assumed, own = ({}, written.settings) if says_evaluation else (TOOLS_DEFAULT, written.in_effect)
-    resolved = training.resolved.with_own(own, {**assumed, **written.sources, **loaded})
+    assumed, of_command = ({}, written.settings) if says_evaluation else (TOOLS_DEFAULT, written.in_effect)
+    resolved = training.resolved.with_own(of_command, {**assumed, **written.sources, **loaded})
     return structs.replace(training, job=job, resolved=resolved)
 
 

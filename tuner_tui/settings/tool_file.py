@@ -368,9 +368,12 @@ def _with_command(
             imported = read_settings(tool, values)
             read = imported.settings
             if inner in programs and "max_length" not in read:
-                own = {name.rpartition(".")[2]: str(value) for name, value in known_names(read_source(inner)).items()}
-                of_own = {name: value for name, value in settings_of_options(own).items() if name == "max_length"}
-                read = {**of_own, **read}
+                constants = known_names(read_source(inner)).items()
+                as_options = {name.rpartition(".")[2]: str(value) for name, value in constants}
+                lengths = {
+                    name: value for name, value in settings_of_options(as_options).items() if name == "max_length"
+                }
+                read = {**lengths, **read}
             job = replace(job, stated={**imported.foreign, **job.stated})
             if "optim" in imported.left_open and "optim" not in given:  # a switch is one of its reasons
                 settings = {name: value for name, value in settings.items() if name != "optim"}

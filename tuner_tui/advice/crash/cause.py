@@ -245,10 +245,11 @@ def _circumstance(failure: Failure, topic: str | None, reason: str | None, befor
         return f": {quote_log(reason or failure.headline, 160)}"
     if topic == "after-training":
         return ", after the training was done"
+    if topic not in {"tracker", "git-state", "report-failed"}:
+        return ""
     bars = [bar for line in before for bar in BAR.finditer(line.text)]
     is_done = bars and bars[-1][1] == bars[-1][2] and any(reports_progress(line.text) for line in before)
-    is_apart = topic in {"tracker", "git-state", "report-failed"}
-    return f"; all {bars[-1][2]} steps were done before" if is_apart and is_done else ""
+    return f"; all {bars[-1][2]} steps were done before" if is_done else ""
 
 
 def _location(failure: Failure, cause: str, judgement: Judgement, lines: Sequence[LogLine]) -> str | None:
