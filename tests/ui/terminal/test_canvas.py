@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import pytest
 from textual.app import ComposeResult
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.reactive import reactive
 from textual.strip import Strip
 
@@ -74,6 +75,18 @@ async def written(before: tuple[Line, ...], after: tuple[Line, ...]) -> str:
         for y, row in enumerate(after):
             assert app.text[y] == "".join(run.text for run in row).rstrip()
         return _COLOURS.sub("", app.written)
+
+
+@pytest.mark.parametrize("columns", [40, 25])
+async def test_a_frame_before_a_change_of_width_is_handled_has_every_cell(columns: int) -> None:
+    app = BoardApp(*rows("12345"))
+    async with app.run_test(size=(30, 4)) as pilot:
+        await pilot.pause()
+        app.terminal.cells.clear()
+        app._shown.forget()
+        app.screen._refresh_layout(Size(columns, 4))  # draws at once; the board's own event waits in its queue
+        assert app.board.size.width == columns
+        assert len(app.terminal.cells) == columns * 4
 
 
 async def test_a_new_figure_is_written_alone() -> None:

@@ -133,6 +133,7 @@ def test_no_frame_is_torn_while_the_terminal_is_resized(tmp_path: Path, words: t
 def assert_whole(shown: FakeTerminal) -> None:
     """Every cell has a character, and every panel four corners."""
     rows, columns = (most + 1 for most in max(shown.cells))
-    assert len(shown.cells) == rows * columns
+    missing = {(y, x) for y in range(rows) for x in range(columns)} - shown.cells.keys()
+    assert not missing, f"{columns} x {rows}: {sorted(missing)}"
     text = "".join(shown.text(y, columns) for y in range(rows))
     assert text.count("╭") == text.count("╮") == text.count("╰") == text.count("╯") > 0, text

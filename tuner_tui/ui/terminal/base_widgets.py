@@ -23,7 +23,7 @@ from textual.widgets import Input
 
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.cell_writer import PartialCompositor
-from tuner_tui.view.cells import Line, crop, fit, visible_rows
+from tuner_tui.view.cells import Line, fit, visible_rows
 
 Result = TypeVar("Result")
 
@@ -167,7 +167,7 @@ class Canvas(Widget):
         width = self.size.width
         if y >= len(self._lines):
             return Strip.blank(width, self._style(""))
-        cells = crop(self._lines[y], 0, width)
+        cells = fit(self._lines[y], width)  # Drawn for another width if a frame comes before the change of size does.
         return Strip([Segment(text, self._style(style)) for text, style in cells], width)
 
     def _style(self, name: str) -> RichStyle:
