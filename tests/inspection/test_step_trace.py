@@ -196,3 +196,14 @@ def test_a_trace_without_a_step() -> None:
     trace.mark()
     with pytest.raises(ValueError, match="no complete step"):
         reduce_trace(trace.events, PlainSteps(0.01, 0.0, "cpu"))
+
+
+def test_a_step_without_a_free_core_is_not_bound_by_what_it_computes() -> None:
+    """As the finding of other programs says it, whose wait is in every part of the step alike."""
+    times, alone = judged(cpu_trace(), PlainSteps(0.010, 0.001, "cpu"))
+    busy = judge_step(times, (), 0.7)
+    assert (alone.bound, busy.bound, busy.sentence) == (
+        "device", "cores", "Short of cores: 70 % of a step is a wait for a free core."
+    )  # fmt: skip
+    assert busy.gains[0].remedy == "free cores: fewer threads and workers, or no other programs"
+    assert all(gain.share <= 0.3 for gain in busy.gains[1:])

@@ -10,7 +10,7 @@ from msgspec import Struct
 from tuner_tui.core.units import format_ms, format_percent
 from tuner_tui.inspection.step_trace import RANKS, PartTime, StepTimes
 
-Bound = Literal["input", "host", "launch", "ranks", "device"]
+Bound = Literal["input", "host", "launch", "ranks", "cores", "device"]
 LineOf = Literal["data", "training"]
 
 WORTH = 0.05
@@ -58,9 +58,9 @@ class SlowStep(Struct, frozen=True):
     gains: tuple[Gain, ...]
 
 
-def judge_step(times: StepTimes, lines: Sequence[HotLine] = ()) -> SlowStep:
-    """Say what bounds the step. `lines`: where the training and its loaders were seen, most often first."""
-    shares = _shares(times)
+def judge_step(times: StepTimes, lines: Sequence[HotLine] = (), queued: float = 0.0) -> SlowStep:
+    """Say what bounds the step. `lines`: where it was seen, most often first; `queued`: its share without a core."""
+    shares = _shares(times, queued)
     bound = max(shares, key=lambda kind: shares[kind])
     where, reason = _reason(bound, times, lines)
     evidence = [f"{format_ms(times.step_s)} a step; with the profiler {format_ms(times.profiled_step_s)}"]
@@ -73,20 +73,25 @@ def judge_step(times: StepTimes, lines: Sequence[HotLine] = ()) -> SlowStep:
     seen = [line for line in lines if line.of == kind and line.share >= WORTH][:3]
     evidence += [f"observed {format_percent(line.share * 100)} of the time in {line.text}" for line in seen]
     gains = sorted((gain for gain in _gains(times, shares) if gain.share >= WORTH), key=lambda gain: -gain.share)
-    name = "Bound by other ranks" if bound == "ranks" else f"{bound.capitalize()}-bound"
+    name = {"ranks": "Bound by other ranks", "cores": "Short of cores"}.get(bound, f"{bound.capitalize()}-bound")
     sentence = f"{name}: {format_percent(shares[bound] * 100)} of a step {reason}."
     return SlowStep(bound, shares[bound], where, sentence, tuple(evidence), tuple(gains))
 
 
-def _shares(times: StepTimes) -> dict[Bound, float]:
+def _shares(times: StepTimes, queued: float) -> dict[Bound, float]:
     """The share of the step that each of them takes; together at most one."""
     if times.idle_s is not None and times.busy_s is not None:
         idle: tuple[Bound, ...] = ("input", "host", "launch", "ranks")
-        return {**{kind: times.share(times.idle_s[kind]) for kind in idle}, "device": times.share(times.busy_s)}
-    waits = times.share(sum(part.seconds for part in times.parts if part.name == "data"))
-    ranks = times.share(times.ranks_s)
-    host = max(0.0, times.share(sum(part.own_s for part in times.parts)) - ranks)
-    return {"input": waits, "host": host, "ranks": ranks, "device": max(0.0, 1 - waits - host - ranks)}
+        shares = {**{kind: times.share(times.idle_s[kind]) for kind in idle}, "device": times.share(times.busy_s)}
+    else:
+        waits = times.share(sum(part.seconds for part in times.parts if part.name == "data"))
+        ranks = times.share(times.ranks_s)
+        host = max(0.0, times.share(sum(part.own_s for part in times.parts)) - ranks)
+        shares = {"input": waits, "host": host, "ranks": ranks, "device": max(0.0, 1 - waits - host - ranks)}
+    by_cpu: tuple[Bound, ...] = ("host", "launch" if "launch" in shares else "device")
+    computes = sum(shares[kind] for kind in by_cpu)
+    cores = min(queued, computes)  # a wait for a core is in all that the CPU does alike
+    return {**shares, **{kind: shares[kind] * (1 - cores / (computes or 1.0)) for kind in by_cpu}, "cores": cores}
 
 
 def _reason(bound: Bound, times: StepTimes, lines: Sequence[HotLine]) -> tuple[str, str]:
@@ -102,7 +107,9 @@ def _reason(bound: Bound, times: StepTimes, lines: Sequence[HotLine]) -> tuple[s
         part = max((part for part in times.parts if part.name != "data"), key=lambda part: part.seconds - part.own_s)
         return part.name, f"the GPU waits for its next kernel, most {WHERE.get(part.name, part.name)}"
     if bound == "ranks":
-        return "ranks", "is the exchange with them, or the wait for it"
+        return bound, "is the exchange with them, or the wait for it"
+    if bound == "cores":
+        return bound, "is a wait for a free core"
     device = "CPU" if times.busy_s is None else "GPU"
     name, share = _largest(times)
     line = next((line.text for line in lines if line.of == "training" and name in WHERE.values()), None)
@@ -133,21 +140,22 @@ def _many_calls(times: StepTimes) -> Iterator[str]:
 
 
 def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
+    runs = 1 - shares["cores"]
+    yield Gain("free cores: fewer threads and workers, or no other programs", shares["cores"])
     yield Gain("have batches ready in time: more loader workers, or cheaper samples and collate", shares["input"])
     for part in (part for part in times.parts if part.name != RANKS):
-        yield Gain(f"less of the program's own code {WHERE.get(part.name, part.name)}", _own_share(times, part))
-        if part.name in OUTSIDE_MODULES and part.name != "optimizer":
-            share = times.share(part.seconds - part.own_s)
-            yield Gain(f"fewer or cheaper operators {WHERE[part.name]}", share)
+        own = runs * _own_share(times, part)
+        yield Gain(f"less of the program's own code {WHERE.get(part.name, part.name)}", own)
+        if part.name in OUTSIDE_MODULES:
+            fewer = f"fewer or cheaper operators {WHERE[part.name]}"
+            fewer = "a fused optimizer, or one with foreach" if part.name == "optimizer" else fewer
+            yield Gain(fewer, runs * times.share(part.seconds - part.own_s))
     if "launch" in shares:
         yield Gain("launch less: torch.compile, CUDA graphs, larger batches", shares["launch"])
-    for part in times.parts:
-        if part.name == "optimizer":
-            yield Gain("a fused optimizer, or one with foreach", times.share(part.seconds - part.own_s))
     waits = sum(row.seconds for row in times.operators if row.name in SYNCHRONISING)
     yield Gain("read values less often (.item(), .cpu(), if on a tensor)", times.share(waits))
     for row in times.modules[:2]:
-        yield Gain(f"make module {row.name} cheaper", times.share(row.seconds))
+        yield Gain(f"less time in module {row.name}", runs * times.share(row.seconds))
 
 
 def _own_share(times: StepTimes, part: PartTime) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tuner_tui.core.files import write_atomic
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.procfs import ProcessStat
+from tuner_tui.hardware.processes import read_queued_s
 from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, report_profile, watch_lines
 from tuner_tui.inspection.peak_memory import RecordedPeak
 from tuner_tui.inspection.slow_step import HotLine, SlowStep, judge_step
@@ -73,7 +74,9 @@ def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = 
     step_s = state.rates.step_time_s or 0.0
     tell("looking at the stacks")
     numbers = {process.pid: rank for rank, process in ranks.items()}
-    lines = watch_lines(everybody, numbers, min(MAX_WATCH_S, max(WATCH_S, 2 * step_s)))
+    before, watched_s = _queued_s(ranks), min(MAX_WATCH_S, max(WATCH_S, 2 * step_s))
+    lines = watch_lines(everybody, numbers, watched_s)
+    queued = {rank: (seconds - before[rank]) / watched_s for rank, seconds in _queued_s(ranks).items()}
     answers = ask_for_profiles(ranks, steps, step_s, tell)
     tell("reading the trace")
     profiles, refusals = [], []
@@ -81,7 +84,7 @@ def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = 
         problem = answer.refusal
         try:
             if problem is None:
-                profiles.append(_read_answer(folder, answer, lines.get(answer.rank, ()), state))
+                profiles.append(_read_answer(folder, answer, lines.get(answer.rank, ()), state, queued[answer.rank]))
         except ValueError as error:
             problem = str(error)
         if problem is not None:
@@ -93,8 +96,7 @@ def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = 
         return RunProfile((), tuple(refusals), observed)
     # The rank that waits least for the others is the one that they wait for.
     profiles.sort(key=lambda profile: profile.times.ranks_s)
-    first = profiles[0]
-    report_profile(ranks[first.rank], to_json(first.verdict, whole=True))
+    report_profile(ranks[profiles[0].rank], to_json(profiles[0].verdict, whole=True))
     return RunProfile(tuple(profiles), tuple(refusals))
 
 
@@ -134,14 +136,19 @@ def _observed_parts(state: RunState) -> StepTimes | None:
     step_s, data, after = state.rates.step_time_s, state.rates.data_wait_share, state.rates.between_share
     if step_s is None or data is None:
         return None
-    shares = {"data": data, "the rest": 1 - data - (after or 0.0)} | (
-        {} if after is None else {"after the step": after}
-    )
+    shares = {"data": data, "the rest": 1 - data - (after or 0.0)}
+    shares |= {} if after is None else {"after the step": after}
     parts = tuple(PartTime(name, step_s * share, 0.0) for name, share in shares.items())
     return StepTimes(0, str(state.in_effect.get("device")), step_s, step_s, parts, (), ())
 
 
-def _read_answer(folder: RunFolder, answer: ProfileAnswer, lines: tuple[HotLine, ...], state: RunState) -> RankProfile:
+def _queued_s(ranks: Mapping[int, ProcessStat]) -> dict[int, float]:
+    return {rank: read_queued_s(Path("/proc"), process.pid) or 0.0 for rank, process in ranks.items()}
+
+
+def _read_answer(
+    folder: RunFolder, answer: ProfileAnswer, lines: tuple[HotLine, ...], state: RunState, queued: float
+) -> RankProfile:
     assert answer.plain is not None
     times = reduce_trace(read_trace(answer.trace), usual_steps(answer.plain, state.ranks[answer.rank]))
     path, problem = folder.path / f"trace-rank{answer.rank}.json.gz", None
@@ -149,9 +156,8 @@ def _read_answer(folder: RunFolder, answer: ProfileAnswer, lines: tuple[HotLine,
         write_atomic(path, gzip.compress(answer.trace, 3))
     except OSError as error:
         problem = f"The trace could not be saved: {error.strerror}."
-    return RankProfile(
-        answer.rank, times, judge_step(times, lines), answer.lost_s, answer.compiled, None if problem else path, problem
-    )
+    verdict, saved = judge_step(times, lines, queued), None if problem else path
+    return RankProfile(answer.rank, times, verdict, answer.lost_s, answer.compiled, saved, problem)
 
 
 def usual_steps(plain: PlainSteps, rank: RankState) -> PlainSteps:
