@@ -449,6 +449,11 @@ def test_ranks_that_train_on_the_same_rows_are_a_finding_unless_they_share_a_mod
     divided = replace(judged, job=CommandJob(command=("train",), stated={"model_parallel": 2}))
     few = replace(judged, suspects=Suspects(repeated_steps=5))
     assert [each.cause for other in (divided, few) for each in diagnose(other) if each.cause == "same-data"] == []
+    alone = {rank: RankState(rank, PID + rank, counters(alone=True)) for rank in (0, 1)}
+    running = situation(state=training(ranks=alone, world_size=2))
+    (finding,) = (each for each in diagnose(running) if each.cause == "not-connected")
+    assert finding.sentence == "The 2 processes are not connected: each trains a model of its own"
+    assert "same-data" not in [each.cause for each in diagnose(replace(judged, state=running.state))]
 
 
 def test_the_step_that_failed_names_its_rows() -> None:

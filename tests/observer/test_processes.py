@@ -111,6 +111,16 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> ObservedProcess:
 
 
 @pytest.mark.train
+def test_ranks_that_nothing_connects_are_not_added_up(ranks: ObservedProcess, tmp_path: Path) -> None:
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    apart = observe(tmp_path, *torchrun, str(SCRIPTS / "plain_loop.py"))
+    stories = [[event for events in result.files.values() for event in events] for result in (apart, ranks)]
+    alone, connected = (fold_all(RunState(), story) for story in stories)
+    assert (len(alone.ranks), alone.unconnected, alone.replicas) == (2, True, 1), apart.errors
+    assert (len(connected.ranks), connected.unconnected, connected.replicas) == (2, False, 2)
+
+
+@pytest.mark.train
 def test_each_rank_has_a_file_and_the_launcher_none(ranks: ObservedProcess) -> None:
     assert ranks.exit_code == 0, ranks.errors
     assert list(ranks.files) == ["events-rank0.jsonl", "events-rank1.jsonl"]

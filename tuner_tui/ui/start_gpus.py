@@ -15,12 +15,14 @@ from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
 from tuner_tui.hardware.interpreter import unused_gpus
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.settings.distributed import process_count
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Value
 from tuner_tui.ui.state import UiState
 from tuner_tui.view.gpu_rows import format_indices
 from tuner_tui.view.settings_form import KNOBS
 
 NONE = "none"
+APART = "; a Trainer connects the processes only with use_cpu"
 
 
 class GpuChoice(NamedTuple):
@@ -90,6 +92,7 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
     if not target.trained_with(editing.current.settings).gpus:
         unused = unused_gpus(inventory, state.interpreter) or target.gpu_label
         processes = f", {job.processes} processes on the CPU" if job.processes > 1 else ""
+        unused += APART if processes and isinstance(job, CommandJob) else ""
         return GpuChoice(state, f"{NONE}{processes}: {unused}")
     most = startable_gpus(state) or 1
     if count is not None and count <= most:

@@ -450,5 +450,5 @@ def observed_data_parallel(view: RunView | None) -> tuple[Job, DataParallel] | N
     """Return the job of a run and what was observed in it, or None until it trains."""
     if view is None or view.record is None or view.state.replicas is None:
         return None
-    processes = max(1, len(view.state.ranks))
+    processes = max(1, min(len(view.state.ranks), view.state.replicas))
     return view.record.job, DataParallel(processes, view.state.replicas // processes)

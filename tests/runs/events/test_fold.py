@@ -72,6 +72,8 @@ def test_samples_are_summed_over_ranks_and_steps_are_not() -> None:
     rates = fold_all(RunState(), story).rates
     assert rates.steps_s == pytest.approx(2.0)
     assert rates.samples_s == pytest.approx(4 * 16.0)
+    apart: list[ev.Event] = [steps(float(t), t, t * 0.5, rank=rank, alone=True) for t in (1, 2, 3) for rank in range(4)]
+    assert fold_all(RunState(), apart).rates.samples_s == pytest.approx(16.0)
 
 
 def test_a_slow_rank_sets_the_pace() -> None:

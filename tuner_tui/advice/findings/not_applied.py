@@ -107,9 +107,11 @@ def shared_output(situation: Situation) -> Finding | None:
 
 
 def same_data(situation: Situation) -> Finding | None:
-    """All ranks train on the same rows. Where a model is divided among ranks, these have to."""
+    """Nothing connects the ranks, or all train on the same rows, as those of a divided model have to."""
     steps, ranks, job = situation.suspects.repeated_steps, len(situation.state.ranks), situation.job
     is_divided = job is not None and job.copies(ranks) != ranks
+    if situation.state.unconnected:
+        return finding("not-connected", situation, "torch.distributed was not initialised in them", ranks=ranks)
     if steps < MIN_REPEATED_STEPS or situation.state.independent or is_divided:
         return None
     return finding("same-data", situation, f"the rows of all ranks are equal in {steps} of {steps} steps", ranks=ranks)

@@ -52,11 +52,12 @@ def _lull(recent: Sequence[Steps], counters: Steps) -> list[tuple[int, float]]:
 def rates_of(ranks: Iterable[RankState]) -> Rates:
     """Samples and tokens are summed over ranks; ranks step together, so the slowest sets the step time.
 
-    Independent ranks do not: their steps are summed too.
+    Independent ranks do not: their steps are summed too. Of ranks that train copies of their own the first one counts.
     """
     # `train_s` leaves out evaluation and saving, so the speed is that of training even where a rank evaluated in
     # between.
-    ranks = list(ranks)
+    ranks = sorted(ranks, key=lambda rank: rank.rank)
+    ranks = ranks[:1] if any(rank.latest is not None and rank.latest.alone for rank in ranks) else ranks
     spans = [(rank.recent[0], rank.recent[-1]) for rank in ranks if len(rank.recent) > 1]
     spans = [(a, b) for a, b in spans if b.train_s > a.train_s and b.own_steps > a.own_steps]
     if not spans:
@@ -432,7 +433,8 @@ class HistoryBuilder:
             return
         self._series["memory_bytes"].add(event.step, known_sum(rank.peak_bytes for rank in self._ranks.values()))
         if rank.base is event and rank.samples_s is not None:
-            self._series["samples_s"].add(event.step, known_sum(rank.samples_s for rank in self._ranks.values()))
+            ranks = [rank] if event.alone else self._ranks.values()
+            self._series["samples_s"].add(event.step, known_sum(each.samples_s for each in ranks))
 
 
 def _add_each(kept: dict[str, DownsampledSeries], step: int, values: Mapping[str, float]) -> None:

@@ -266,12 +266,17 @@ class RunState(Struct, frozen=True):
             return None
         if self.independent:
             return 1
-        return max(1, len(self.ranks)) * max(1, self.in_effect.get("n_gpu") or 1)
+        return max(1, not self.unconnected and len(self.ranks)) * max(1, self.in_effect.get("n_gpu") or 1)
 
     @property
     def independent(self) -> bool:
         """Whether the ranks are processes that train at the same time, each by its own steps."""
         return any(rank.independent for rank in self.ranks.values())
+
+    @property
+    def unconnected(self) -> bool:
+        """Whether the ranks train copies of their own, as nothing connects them."""
+        return any(counters.alone for counters in self.counters)
 
     def follows_rank(self, rank: int | None) -> bool:
         """Whether phase and metrics of the run are taken from `rank`: the first, or the first that has not ended.

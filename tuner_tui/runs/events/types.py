@@ -347,6 +347,8 @@ class Steps(Event, frozen=True, kw_only=True):
     `slowest_step_s` is of the last window, and so are `evaluated_steps`, after which a plain loop evaluated, and
     `printed`: of the last steps after which something was printed, the bytes of output before the next one.
 
+    `alone`: started as one of several processes, of which nothing connects it with the others.
+
     `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader; without a length or loader
     they are None.
 
@@ -369,6 +371,7 @@ class Steps(Event, frozen=True, kw_only=True):
     between_s: float | None = None
     rank_wait_s: float | None = None
     optimizer_s: float | None = None
+    alone: bool = False
     eval_s: float = 0.0
     save_s: float = 0.0
     epoch_batch: int | None = None

@@ -71,6 +71,15 @@ def is_distributed() -> bool:
         return False
 
 
+OTHER_EXCHANGES = ("horovod", "torch_xla", "byteps", "smdistributed", "mpi4py")
+"""Packages by which processes exchange gradients without torch.distributed."""
+
+
+def is_alone() -> bool:
+    """Whether the process was started as one of several, and nothing connects it with the others."""
+    return rank_and_world()[1] > 1 and not is_distributed() and not any(name in sys.modules for name in OTHER_EXCHANGES)
+
+
 def _number(name: str, default: int) -> int:
     try:
         return int(os.environ[name])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, WeakKeyDictionary
 
 from ..import_hooks import call_safely
-from ..process_role import is_distributed
+from ..process_role import is_alone, is_distributed
 from ..session import Session
 from .batch_stats import ALWAYS_COUNTED_MASKS, BatchLayout, IteratorStats, TrainingTotals
 from .evaluation import EvaluationDetector, EvaluationSites, StepGapClassifier
@@ -711,5 +711,6 @@ class StepCounters:
             "printed": printed,
             "optimizer_s": self.buffer.optimizer_s and round(self.buffer.optimizer_s, 6),
             "rank_wait_s": round(self._rank_wait_s, 6) if self.wait_is_known and self._distributed else None,
+            "alone": (not self._distributed and is_alone()) or None,
             **self.memory_fields(),
         }
