@@ -225,6 +225,10 @@ class DataOutlook(NamedTuple):
     cut_share: float
     padding_share: float
 
+    @classmethod
+    def of(cls, lengths: SampleLengths, settings: Settings) -> Self:
+        return cls(lengths, lengths.cut_share(settings.max_length), lengths.padding_share(settings))
+
 
 class MemoryOutlook(Struct, frozen=True):
     """The expected memory of a GPU, or of the host where `on_gpu` is False.
@@ -319,9 +323,7 @@ class MemoryEstimator:
         except TraceError:
             self._unreadable.add(job.data)
             return None
-        if lengths is None:
-            return None
-        return DataOutlook(lengths, lengths.cut_share(settings.max_length), lengths.padding_share(settings))
+        return None if lengths is None else DataOutlook.of(lengths, settings)
 
     def _memory(self, request: EstimateRequest, target: TrainingTarget, refine: bool) -> MemoryOutlook:
         job, limit = modelled_job(request.job), _host_limit(request, target)

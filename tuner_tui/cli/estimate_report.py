@@ -6,90 +6,48 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from tuner_tui.advice.estimate import JobMemoryEstimator
-from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+from msgspec.structs import replace
+
+from tuner_tui.advice.estimate import JobMemoryEstimator, MemoryOutlook
 from tuner_tui.advice.recommend.gpu_plan import GpuPlan
 from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows
-from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-from tuner_tui.cli.recommend_report import duration_lines
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.text import format_table, wrap_text
 from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_share, format_size
 from tuner_tui.inspection.peak_memory import MemoryBreakdown, RecordedPeak
-from tuner_tui.memory.calibration import MeasuredEstimate
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, Value, format_value
-from tuner_tui.view.estimate_rows import VERDICTS, largest_text, training_method
+from tuner_tui.view.cells import Line, TextSpan, join_sections, line, wrapped_rows
+from tuner_tui.view.estimate_rows import VERDICTS, estimate_rows, figures_of, training_method
 
 BAR_WIDTH = 40
-DIVIDED = "What fits depends on how it is divided: a run of a few steps measures it."
 
 
 def estimate_report(
-    estimator: JobMemoryEstimator,
-    settings: Settings,
-    best: MemoryEstimate,
-    expected: DurationEstimate | None,
-    lengths: SampleLengths | None = None,
-) -> list[str]:
-    """Return the whole report; `estimator` has the job, `best` is the most exact estimate."""
-    return [
-        *wrap_text(f"For {_describe_job(estimator, settings)}"),
-        "",
-        *_part_lines(estimator, best),
-        "",
-        DIVIDED if estimator.is_not_modelled and best.capacity_bytes is None else _bar_line(best),
-        *wrap_text(_verdict_sentence(best)),
-        *wrap_text(
-            _batch_sentence(
-                best, None if estimator.is_not_modelled else best.largest_batch(), settings.per_device_train_batch_size
-            ),
-        ),
-        *duration_lines(expected, settings.num_train_epochs),
-        *(() if lengths is None else ("", *wrap_text(data_sentence(lengths, settings)))),
-        "",
-        *wrap_text(
-            f"Basis: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}",
-        ),
-    ]
-
-
-def data_sentence(lengths: SampleLengths, settings: Settings) -> str:
-    """Return how long the samples are, what `max_length` cuts, and how much of a batch is padding."""
-    count, most, batch = len(lengths.lengths), settings.max_length, settings.per_device_train_batch_size
-    which = "" if count == lengths.total else f", {count:,} of them measured"
-    spread = f"median {lengths.percentile(0.5):,}, 95 % up to {lengths.percentile(0.95):,}"
-    text = f"Data: {lengths.total:,} samples{which}; {spread}, the longest {lengths.longest:,} {lengths.unit}. "
-    text += f"max_length {most:,} cuts {format_share(lengths.cut_share(most))}. "
-    if lengths.packed:
-        return f"{text}They are packed: no padding."
-    if lengths.padded:
-        share = format_share(lengths.padding_share(settings))
-        return f"{text}Every sample is padded to max_length: {share} of a batch is padding."
-    padding = lengths.padding(batch, most)
-    grouped = settings.train_sampling_strategy == "group_by_length"
-    now, unchosen = (padding.grouped, padding.random) if grouped else (padding.random, padding.grouped)
-    instead = "drawn at random" if grouped else "grouped by length"
-    return (
-        f"{text}Padding is {format_share(now)} of a batch of {batch} ({format_share(unchosen)} {instead}); the longest "
-        f"batch is {batch} × {min(lengths.longest, most):,}."
+    estimator: JobMemoryEstimator, settings: Settings, outlook: MemoryOutlook, best: MemoryEstimate, width: int
+) -> list[Line]:
+    """Return the job and the parts of its peak, the rows of the screen, and what the figures rest on."""
+    return join_sections(
+        [
+            wrapped_rows(f"For {_describe_job(estimator, settings)}", width),
+            _part_rows(estimator, best),
+            estimate_rows(outlook, width),
+            _basis_rows(best, width, _assumption_sentence(estimator), _memory_kind_sentence(estimator, best)),
+        ]
     )
 
 
-def measured_report(job: CommandJob, measured: MeasuredEstimate) -> list[str]:
-    """Return the report on a command: the peak of its own runs, and the largest micro batch if several were run."""
-    best = measured.estimate
+def measured_report(job: CommandJob, outlook: MemoryOutlook, best: MemoryEstimate, width: int) -> list[Line]:
+    """Return the report on a command, whose memory is known from its own runs."""
     micro = f"micro batch {best.batch}" if best.batch else "the batch of the command"
-    return [
-        *wrap_text(f"For {shlex.join(redact_argv(job.command))} · {micro}"),
-        "",
-        _bar_line(best),
-        *wrap_text(_verdict_sentence(best)),
-        *wrap_text(_batch_sentence(best, measured.largest, best.batch)),
-        "",
-        *wrap_text(f"Basis: {best.rests_on}."),
-    ]
+    title = wrapped_rows(f"For {shlex.join(redact_argv(job.command))} · {micro}", width)
+    return join_sections([title, estimate_rows(outlook, width), _basis_rows(best, width)])
+
+
+def _basis_rows(best: MemoryEstimate, width: int, *assumptions: str) -> list[Line]:
+    reserve = "" if best.capacity_bytes is None else f"What fits leaves {format_share(RESERVE_SHARE)} free."
+    return wrapped_rows(" ".join(filter(None, (f"Basis: {best.rests_on}.", *assumptions, reserve))), width)
 
 
 def breakdown_report(
@@ -191,16 +149,9 @@ def _plan_row(plan: GpuPlan) -> tuple[str, ...]:
     largest = best.largest_batch()
     time = None if plan.duration is None else plan.duration.range_s
     span = UNKNOWN if time is None else "–".join(dict.fromkeys(map(format_duration, time)))
-    return (
-        plan.gpus.label,
-        method,
-        batch,
-        f"{format_size(best.total_bytes)} ± {format_uncertainty(best)}",
-        verdict,
-        UNKNOWN if largest is None else f"{largest:,}",
-        span,
-        _fitting_text(plan),
-    )
+    most = UNKNOWN if largest is None else f"{largest:,}"
+    peak = figures_of(replace(best, capacity_bytes=None))
+    return (plan.gpus.label, method, batch, peak, verdict, most, span, _fitting_text(plan))
 
 
 def _fitting_text(plan: GpuPlan) -> str:
@@ -232,23 +183,20 @@ def _sample_words(job: BuiltinJob, settings: Settings, separator: str = " · ") 
     return f"{separator}{settings.max_length:,} tokens{of_what}"
 
 
-def _part_lines(estimator: JobMemoryEstimator, best: MemoryEstimate) -> list[str]:
-    parts = best.parts
-    context = "CUDA context" if estimator.device.on_gpu else "Python and torch"
-    rows = (
-        ("weights", parts.weights),
-        ("gradients", parts.gradients),
-        ("optimizer states", parts.optimizer),
-        ("activations", parts.activations),
-        (context, parts.context),
-        ("allocator overhead", parts.slack),
-    )
-    figure = _table_format(parts.total)
-    lines = [
-        f"  {name:<18} {figure(size)}  {'▇' * round(size / parts.total * BAR_WIDTH)}".rstrip() for name, size in rows
-    ]
-    peak = f"  {'peak':<18} {figure(parts.total)}  ± {format_uncertainty(best)}, in {best.peak_phase}"
-    return [*lines, peak]
+def _part_rows(estimator: JobMemoryEstimator, best: MemoryEstimate) -> list[Line]:
+    parts, figure = best.parts, _table_format(best.parts.total)
+    sizes = {
+        "weights": parts.weights,
+        "gradients": parts.gradients,
+        "optimizer states": parts.optimizer,
+        "activations": parts.activations,
+        "CUDA context" if estimator.device.on_gpu else "Python and torch": parts.context,
+        "allocator overhead": parts.slack,
+    }
+    bars = {name: TextSpan("▇" * round(size / parts.total * BAR_WIDTH), "gauge") for name, size in sizes.items()}
+    rows = [line(f"  {name:<18} {figure(size)}  ", bars[name]) for name, size in sizes.items()]
+    doubt = format_share(best.uncertainty_bytes / best.total_bytes)
+    return [*rows, line(f"  {'peak':<18} {figure(parts.total)}  ± {doubt}, in {best.peak_phase}")]
 
 
 def _table_format(total_bytes: float) -> Callable[[float], str]:
@@ -256,50 +204,6 @@ def _table_format(total_bytes: float) -> Callable[[float], str]:
     if total_bytes < GIB:
         return lambda size: f"{size / MIB:8.1f} MiB"
     return lambda size: f"{size / GIB:8.2f} GiB"
-
-
-def _format_range(low_bytes: float, separator: str, high_bytes: float) -> str:
-    """Return two sizes with their units merged: `612 to 705 MiB`, `980 MiB to 1.10 GiB`."""
-    low, high = format_size(low_bytes, 2), format_size(high_bytes, 2)
-    return f"{low.removesuffix(high[-4:])} {separator} {high}"
-
-
-def format_uncertainty(best: MemoryEstimate) -> str:
-    """Return the uncertainty of the peak as a share of it."""
-    return format_share(best.uncertainty_bytes / best.total_bytes)
-
-
-def _bar_line(best: MemoryEstimate) -> str:
-    if best.capacity_bytes is None:
-        return f"{format_size(best.total_bytes, 2)}; capacity unknown (--gpu SIZE names it)"
-    filled = min(BAR_WIDTH, round(best.total_bytes / best.capacity_bytes * BAR_WIDTH))
-    bar = "━" * filled + "─" * (BAR_WIDTH - filled)
-    return f"{bar} {_format_range(best.total_bytes, 'of', best.capacity_bytes)}"
-
-
-def _verdict_sentence(best: MemoryEstimate) -> str:
-    span = _format_range(best.low_bytes, "to", best.high_bytes)
-    if best.refuted_by is not None:
-        return f"Does not fit: {best.refuted_by.sentence}."
-    expected = format_size(best.total_bytes, 2)
-    words = {
-        "fits": f"Fits: {span}, with {format_share(RESERVE_SHARE)} left free.",
-        "tight": f"May not fit: {span} is too close to the capacity, "
-        f"{format_share(RESERVE_SHARE)} of which should stay free.",
-        "too large": f"Too large: {expected} expected, {span} possible.",
-        "unknown": f"{span}, as computed here.",
-    }
-    return words[best.verdict]
-
-
-def _batch_sentence(best: MemoryEstimate, largest: int | None, now: int) -> str:
-    if largest is None:
-        return ""
-    if largest == 0 and (phase := best.highest_phase(1).name).startswith("evaluation"):
-        return f"The {phase}, does not fit with this reserve, whatever the micro batch."
-    if largest == 0:
-        return "Not even a micro batch of 1 fits with this reserve."
-    return f"Largest micro batch that fits with this reserve: {largest_text(largest, best.samples)}; now {now}."
 
 
 def _assumption_sentence(estimator: JobMemoryEstimator) -> str:

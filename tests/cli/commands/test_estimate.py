@@ -74,8 +74,8 @@ def test_parts_bar_verdict_and_largest_batch(call: Call) -> None:
     names = ("weights", "gradients", "optimizer states", "activations", "CUDA context", "allocator overhead", "peak")
     for name in names:
         assert any(line.startswith(f"  {name} ") for line in lines), name
-    assert any(line.startswith("━") and line.endswith("of 22.5 GiB") for line in lines)
-    assert "Largest micro batch that fits with this reserve: " in result.stdout
+    assert any(re.match(r"peak memory ━+.* GiB", line) for line in lines)
+    assert any(line.startswith("fits · largest micro batch ") for line in lines)
     assert "Basis: by formula. CUDA context and allocator overhead are assumed" in " ".join(lines)
     assert "Less exact, not traced" in result.stderr
     assert all(len(line) <= 120 for line in lines)
@@ -150,7 +150,7 @@ def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Pat
     preset.write_text(text + "{per_device_train_batch_size: 6}\n")
     alone = call("--preset", str(preset))
     assert (alone.exit_code, alone.stdout) == (2, "")
-    assert "At micro batch 8 this command used 10" in alone.stderr
+    assert "is known at micro batch 8: 10" in alone.stderr
 
 
 def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:
@@ -338,8 +338,7 @@ def test_the_expected_time_is_next_to_the_memory(monkeypatch: pytest.MonkeyPatch
     words = ["--model", "bert-base", *(word for name, value in given.items() for word in ("--set", f"{name}={value}"))]
     expected = json.loads(v100(*words, "--json").stdout)["expected_time"]
     assert (expected["low_s"], expected["high_s"]) == pytest.approx((32_000 / (285 * 1.1), 32_000 / (285 * 0.9)))
-    assert "Expected time" in v100(*words).stdout
-    assert "not measured here" in v100(*words).stdout
+    assert "time 1 min 40 s to 2 min + start-up · not measured here" in v100(*words).stdout
 
 
 def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -> None:

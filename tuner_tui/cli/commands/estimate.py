@@ -14,29 +14,28 @@ import typer
 from msgspec import structs
 from msgspec.structs import asdict
 
-from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_device
+from tuner_tui.advice.estimate import (
+    DataOutlook,
+    EstimateRequest,
+    JobMemoryEstimator,
+    MemoryEstimator,
+    MemoryOutlook,
+    training_device,
+)
 from tuner_tui.advice.preflight import offload_checks
-from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, EarlierRun, earlier_runs, estimate_duration
+from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, EarlierRun, earlier_runs, estimate_duration
 from tuner_tui.advice.recommend.gpu_plan import GpuPlan, plan_gpus
 from tuner_tui.advice.recommend.memory_breakdown import KEYS
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
 from tuner_tui.cli.commands.recommend import measured_lengths, print_tracing, time_document
-from tuner_tui.cli.console import fail, print_note, print_report
-from tuner_tui.cli.estimate_report import (
-    breakdown_report,
-    estimate_report,
-    format_uncertainty,
-    measured_report,
-    plan_report,
-)
+from tuner_tui.cli.console import fail, print_note, print_report, print_result
+from tuner_tui.cli.estimate_report import breakdown_report, estimate_report, measured_report, plan_report
 from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_memory_limit, read_local_machine
 from tuner_tui.cli.options import AsJson, MemoryLimit
 from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.redaction import redact_argv
-from tuner_tui.core.units import format_size
-from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.model_shape import assumes_task, modelled_job, trains_other_task, unknown_task
 from tuner_tui.memory.trace import TraceError
@@ -47,6 +46,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, Task, named_model
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_planned
+from tuner_tui.view.estimate_rows import figures_of
 
 
 @taking(PlanOptions)
@@ -77,7 +77,8 @@ def estimate(
     unmodelled = plan.model is None and plan.gpus is None and modelled_job(command) is None
     if isinstance(command, CommandJob) and unmodelled:  # only its own runs can tell its memory
         machine = read_machine(plan.interpreter)
-        if print_measured(command, training.resolved, machine, limit, as_json):
+        request = EstimateRequest(training.resolved, command, machine.inventory, machine.interpreter, limit)
+        if print_measured(command, request, as_json):
             return
     built_in = resolve_builtin_job(training.job, plan.model, plan.task)
     if plan.task is None and command is not None and assumes_task(command):
@@ -115,7 +116,10 @@ def estimate(
         return
     gpus = [gpu.name for gpu in target.gpus]
     expected = estimate_duration(launched, settings, target.replicas, earlier, gpus)
-    print_estimate(estimator, settings, expected, measured_lengths(training.job or job, machine), as_json)
+    lengths = measured_lengths(training.job or job, machine)
+    data = None if lengths is None else DataOutlook.of(lengths, settings)
+    outlook = MemoryOutlook(on_gpu=target.on_gpu, duration=expected, data=data)
+    print_estimate(estimator, settings, outlook, as_json)
 
 
 def settings_to_keep(training: Training) -> Resolved:
@@ -132,27 +136,21 @@ def settings_to_keep(training: Training) -> Resolved:
     return Resolved(resolved.settings, {**from_command, **chosen})
 
 
-def print_measured(
-    job: CommandJob, resolved: Resolved, machine: LocalMachine, limit: int | None, as_json: bool
-) -> bool:
+def print_measured(job: CommandJob, request: EstimateRequest, as_json: bool) -> bool:
     """Print the memory that runs of a command took, trials of a tuning included; return whether there were any.
 
     Raises `SettingsError` if they took other micro batches, too few to interpolate.
     """
-    device = training_device(limited_target(machine.inventory, machine.interpreter, job, limit), limit)
-    micro = "per_device_train_batch_size"
-    batch = resolved.settings.per_device_train_batch_size if micro in resolved.given else None
-    measured = estimate_from_runs(measured_runs(job, runs_dir()), resolved.settings, device, batch)
-    if isinstance(measured, UnmeasuredBatch):
-        size = format_size(measured.peak_bytes)
+    outlook = MemoryEstimator().quick(request)
+    best = outlook.estimate
+    if best is None and outlook.unknown != UNMEASURED:
         raise SettingsError(
-            f"At micro batch {measured.batch} this command used {size} (run {measured.run}). It was not run with "
-            f"{batch}, and one size does not show how memory grows."
+            f"The memory of this command is known {outlook.unknown}; one size does not show how it grows."
         )
-    if not isinstance(measured, MeasuredEstimate):
+    if best is None:
         return False
-    figures = {"batch": measured.estimate.batch, **_figures(measured.estimate), "largest_batch": measured.largest}
-    print_report({"job": job, **figures}, as_json, measured_report(job, measured))
+    document = {"job": job, "batch": best.batch, **_figures(best), "largest_batch": outlook.largest}
+    print_result(document, as_json, partial(measured_report, job, outlook, best))
     return True
 
 
@@ -212,18 +210,12 @@ def prepare(
     return JobMemoryEstimator.of(target, job, device, runs), settings, target
 
 
-def print_estimate(
-    estimator: JobMemoryEstimator,
-    settings: Settings,
-    expected: DurationEstimate | None,
-    lengths: SampleLengths | None,
-    as_json: bool,
-) -> None:
-    """Print the best estimate and the expected time; on a terminal the closed form is shown first."""
+def print_estimate(estimator: JobMemoryEstimator, settings: Settings, outlook: MemoryOutlook, as_json: bool) -> None:
+    """Print the best estimate next to the `outlook` on time and data; on a terminal the closed form is shown first."""
     first = estimator.at_once(settings)
     watched = sys.stderr.isatty() and not as_json
     if watched and first is not None and first.rests_on.startswith(("by formula", "formula")):
-        print_note(f"{format_size(first.total_bytes, 2)} ± {format_uncertainty(first)} by formula; tracing the model …")
+        print_note(f"{figures_of(first)} by formula; tracing the model …")
     problem = None
     best: MemoryEstimate | None
     try:
@@ -234,9 +226,11 @@ def print_estimate(
         fail(f"The model {estimator.job.model} cannot be estimated. {problem} A short run measures its memory.")
     if problem is not None and not as_json:
         print_note(f"! Less exact, not traced: {problem}")
-    more = {"expected_time": time_document(expected), "data": lengths and data_document(lengths, settings)}
-    document = as_document(estimator, settings, best, problem) | more
-    print_report(document, as_json, estimate_report(estimator, settings, best, expected, lengths))
+    data = None if outlook.data is None else data_document(outlook.data.lengths, settings)
+    document = as_document(estimator, settings, best, problem)
+    document |= {"expected_time": time_document(outlook.duration), "data": data}
+    rows = partial(estimate_report, estimator, settings, structs.replace(outlook, estimate=best), best)
+    print_result(document, as_json, rows)
 
 
 def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
