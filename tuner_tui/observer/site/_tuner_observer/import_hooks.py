@@ -117,6 +117,16 @@ def call_around(owner: Any, name: str, enter: Callable[..., Any], leave: Callabl
     replacing(owner, name)(hooked)
 
 
+def is_compiling_function() -> Callable[[], bool]:
+    """torch's test for a trace in progress: a traced optimizer step must not contain the hooks."""
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    for name in ("is_dynamo_compiling", "is_compiling"):
+        test: Callable[[], bool] | None = getattr(compiler, name, None)
+        if test is not None:
+            return test
+    return lambda: False
+
+
 def around_module_calls(
     torch: Any, enter: Callable[[Any], Any], leave: Callable[[Any, Any], None]
 ) -> Callable[[], None]:

@@ -107,6 +107,7 @@ class Instrumentation:
             self.counters.on_flush.append(self._batch_log.write)
             self.counters.on_resumed += [self._batch_log.resumed, self._states.resumed]
             self.counters.on_save = self._states.saving
+            call_safely(self._states.follow)
             self.counters.on_flush.append(lambda: call_safely(self._states.write))
 
     def module_imported(self, name: str, module: Any) -> None:
@@ -124,8 +125,6 @@ class Instrumentation:
         elif name == "torch.optim.optimizer":
             self._settings_in_effect.hook_optimizers(module.Optimizer)
             optimizer_steps.hook_optimizers(module, self.counters, self._optimizer_stepped)
-            if self._trial is None:
-                self._states.hook_optimizers(module, optimizer_steps.is_compiling_function())
         elif name == "torch.optim.lr_scheduler":
             self._states.hook_schedulers(module)
         elif name == "torch.utils.data.dataloader":
@@ -166,17 +165,12 @@ class Instrumentation:
             injection.hook_sigterm_stop(module, self._session)
         elif name == "safetensors.torch":
             torch_save.hook_safetensors(module, self.counters, self._saved)
-        elif name == "keras.src.saving.saving_lib":
-            torch_save.hook_keras(module, self._saved)
         elif name in LIGHTNING_MODULES:
             lightning_trainer.hook_lightning_trainer(module, self._session, self.counters, self._settings_in_effect)
             injection.hook_lightning_resume(module, self._session)
         elif name in loggers.LOGGERS:
             loggers.hook_logger(name, module, self._logged)
-            if name == "accelerate.accelerator":
-                torch_save.hook_save_state(module, self._saved)
-            elif name.endswith("fabric.fabric"):
-                torch_save.hook_fabric_save(sys.modules["torch"], module, self._saved)
+        torch_save.hook_checkpoints(name, module, self._saved)
         if self._finite_check is not None:
             call_safely(self._finite_check.hook, name, module)
         if self._injection_log is None:

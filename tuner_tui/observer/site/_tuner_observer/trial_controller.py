@@ -21,8 +21,8 @@ from .counters.evaluation import EvaluationDetector
 from .counters.step_counters import StepCounters
 from .data_streams import DrawnSamples, is_stream, length_of, repeats_in_workers
 from .hooks.injection import InjectionLog, inject_training_arguments
-from .hooks.optimizer_steps import hook_compilation, is_compiling_function
-from .import_hooks import call_after, call_before, call_safely
+from .hooks.optimizer_steps import hook_compilation
+from .import_hooks import call_after, call_before, call_safely, is_compiling_function
 from .names import LIBRARIES
 from .process_exit import is_out_of_memory, redact
 from .session import Session

@@ -8,7 +8,6 @@ and are not consumed by the next step.
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -50,14 +49,13 @@ class EvaluationDetector:
         self.depth = 0
         self.has_stepped = False
         self._model: Any = None
-        self._since_s: float | None = None
         self._trusts_mode = True
         self._frozen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._thread = get_ident()
 
     def ignore_mode(self) -> None:
         """Ignore the modes of models from now on."""
-        self._trusts_mode, self._model, self._since_s = False, None, None
+        self._trusts_mode, self._model = False, None
 
     def hook_eval_mode(self, module_class: Any, before: Callable[[], None]) -> None:
         """Hook `eval` if this class defines it; not `train()`, which Trainer calls on every module at every step.
@@ -78,8 +76,6 @@ class EvaluationDetector:
             self._frozen.add(module)  # a teacher, whose mode says nothing of the training
             return
         self._model = weakref.ref(module)
-        if self._since_s is None:
-            self._since_s = time.perf_counter()
         self.on_eval()
 
     @property
@@ -107,15 +103,9 @@ class EvaluationDetector:
             self._model = None
         return self._model is not None
 
-    def take_start_s(self) -> float | None:
-        """Time at which the model entered eval mode since the last step, if it trains again. Resets it."""
-        since_s, self._since_s = self._since_s, None
-        return since_s
-
     def step_done(self) -> None:
         """Note an optimizer step: the loop is training, whatever the mode of the model."""
         self.has_stepped = True
-        self._since_s = None
         if self.is_in_eval_mode:
             # A step in eval mode: the model stays in it on purpose, as where batch norm is frozen. Trusting the mode
             # would turn every batch from now on into an evaluation's.

@@ -287,15 +287,12 @@ class StepCounters:
             self._requested_in_evaluation(iterator)
             self.pause("evaluating", began_s)
             return False
-        evaluated_s = self.evaluation.take_start_s()
         # Training time counts from the request of the first batch that is not an evaluation's, so that imports, loading
         # of the model and tokenising are no part of it.
         if self.clock.paused_phase == "evaluating" and iterator in self._pending and not iterator.has_trained:
             return True  # an evaluation whose gradients are disabled for each batch
         if not self.clock.is_running:
             self.clock.start(began_s)
-        elif evaluated_s is not None:  # an evaluation without a DataLoader
-            self.clock.add_evaluation(evaluated_s, began_s, self.step)
         # Until the state changes again (`invalidate`), the hot path need not come here for a batch.
         self.buffer.steady = self.evaluation.is_ruled_out
         return True

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-from ..import_hooks import call_after, call_safely
+from ..import_hooks import call_after, call_safely, is_compiling_function
 from ..names import NAMES
 from ..session import Session, json_safe
 from .memory_peaks import HostCopy, copy_to_host
@@ -48,8 +48,7 @@ class TrainingStates:
         self._session = session
         self._counters = counters
         self._find_model = find_model
-        self._register: Any = None
-        self._is_compiling: Callable[[], bool] = lambda: False
+        self._is_compiling = is_compiling_function()
         self._handle: Any = None
         self._scheduler: Any = None
         self._scaler: Any = None
@@ -67,12 +66,6 @@ class TrainingStates:
         self._saved: tuple[int, float] | None = None
         self._unwritten: list[dict[str, Any]] = []
 
-    def hook_optimizers(self, module: Any, is_compiling: Callable[[], bool]) -> None:
-        """Hook `torch.optim.optimizer`."""
-        self._register = module.register_optimizer_step_pre_hook
-        self._is_compiling = is_compiling
-        self._follow()
-
     def hook_schedulers(self, module: Any) -> None:
         """Remember the newest learning rate scheduler. `module` is `torch.optim.lr_scheduler`."""
         call_after(
@@ -88,9 +81,11 @@ class TrainingStates:
         if self._optimizer is None and len(self._restored) < MAX_RESTORED:
             self._restored += _random_states(self._torch).values()
 
-    def _follow(self) -> None:
-        if self._handle is None and self._register is not None:
-            self._handle = self._register(self._step_begins)
+    def follow(self) -> None:
+        """Record the next steps."""
+        if self._handle is None:
+            register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
+            self._handle = register(self._step_begins)
 
     def _step_begins(self, optimizer: Any, *_: Any) -> None:
         if self._is_compiling() or self._left <= 0:
@@ -115,7 +110,7 @@ class TrainingStates:
         self._saved = step, now
         self._read(optimizer, "checkpoint", True)
         self._left = FIRST_STEPS
-        self._follow()
+        self.follow()
 
     def _read(self, optimizer: Any, at: str, weighs: bool) -> None:
         totals = self._counters.totals()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
 from ..counters.step_counters import StepCounters
-from ..import_hooks import call_around, call_safely
+from ..import_hooks import call_around, call_safely, is_compiling_function
 
 perf_counter = time.perf_counter
 
@@ -93,13 +92,3 @@ def hook_compilation(module: Any, callbacks: Sequence[Callable[[], None]]) -> No
             call_safely(each)
 
     module.on_compile_start(compilation_began)
-
-
-def is_compiling_function() -> Callable[[], bool]:
-    """torch's test for a trace in progress: a traced optimizer step must not contain the hooks."""
-    compiler = getattr(sys.modules["torch"], "compiler", None)
-    for name in ("is_dynamo_compiling", "is_compiling"):
-        test: Callable[[], bool] | None = getattr(compiler, name, None)
-        if test is not None:
-            return test
-    return lambda: False

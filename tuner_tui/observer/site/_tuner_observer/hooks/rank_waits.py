@@ -12,10 +12,9 @@ import time
 from typing import Any
 
 from ..counters.step_counters import StepCounters
-from ..import_hooks import replacing
+from ..import_hooks import is_compiling_function, replacing
 from ..names import NAMES
 from ..process_role import is_distributed
-from .optimizer_steps import is_compiling_function
 
 perf_counter = time.perf_counter
 

@@ -168,49 +168,50 @@ class ControlFile:
         self._clock = clock
         self._rank_and_world = rank_and_world
         self._rank, self._world = 0, 1
-        self._seen: dict[str, tuple[int, int, int] | None] = {}
+        self._seen: dict[str, tuple[int, int, int]] = {}
         self._agreed: tuple[str, int] | None = None
         self._next_poll_s = 0.0
 
     def start(self) -> None:
         """Ignore requests made to an earlier process of this run."""
         self._rank, self._world = self._rank_and_world()
-        self._seen = {path: _file_stamp(path) for path in (self._path, self._agreed_path)}
-        self._agreed = None
+        self._agreed, self._seen = None, {}
+        for path in (self._path, self._agreed_path):
+            self._new_words(path)
 
     def request(self, step: int) -> str | None:
         """The request to act on after `step`, or None."""
-        if self._world == 1:
-            return self._read()
-        if self._rank == 0 and self._agreed is None:
-            self._announce(self._read(), step + 1)
-        elif self._agreed is None:
-            self._listen()
+        if self._agreed is None and self._rank > 0:
+            # Read at every step by the other ranks: a second later may be too late.
+            words = self._new_words(self._agreed_path)
+            if len(words) == 2 and words[1].isdigit():
+                self._agreed = (words[0], int(words[1]))
+        elif self._agreed is None and self._clock() >= self._next_poll_s:
+            self._next_poll_s = self._clock() + POLL_INTERVAL_S
+            for word in self._new_words(self._path)[:1]:
+                if self._world == 1:
+                    return word
+                self._announce(word, step + 1)
         if self._agreed is None or step < self._agreed[1]:
             return None
         request, self._agreed = self._agreed[0], None
         return request
 
-    def _read(self) -> str | None:
-        """The first word if the file has changed, else None."""
-        now = self._clock()
-        if now < self._next_poll_s:
-            return None
-        self._next_poll_s = now + POLL_INTERVAL_S
-        return next(iter(self._new_fields(self._path)), None)
-
-    def _new_fields(self, path: str) -> list[str]:
+    def _new_words(self, path: str) -> list[str]:
         """The words of a file that has changed."""
-        stamp = _file_stamp(path)
-        if stamp is None or stamp == self._seen.get(path):
+        try:
+            status = os.stat(path)
+            stamp = status.st_mtime_ns, status.st_size, status.st_ino
+            if stamp == self._seen.get(path):
+                return []
+            self._seen[path] = stamp
+            with open(path, encoding="utf-8") as file:
+                return file.read(MAX_CONTROL_BYTES).split()
+        except (OSError, ValueError):
             return []
-        self._seen[path] = stamp
-        return _read_fields(path)
 
-    def _announce(self, request: str | None, step: int) -> None:
+    def _announce(self, request: str, step: int) -> None:
         """Rank 0 acts only if the other ranks can read the request."""
-        if request is None:
-            return
         try:  # in place: the launch reserved the space, and the disk may be full
             descriptor = os.open(
                 self._agreed_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
@@ -220,25 +221,3 @@ class ControlFile:
         except OSError:
             return
         self._agreed = (request, step)
-
-    def _listen(self) -> None:
-        """Polled at every step by the other ranks: a second later may be too late."""
-        fields = self._new_fields(self._agreed_path)
-        if len(fields) == 2 and fields[1].isdigit():
-            self._agreed = (fields[0], int(fields[1]))
-
-
-def _file_stamp(path: str) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _read_fields(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read(MAX_CONTROL_BYTES).split()
-    except (OSError, ValueError):
-        return []

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from ..counters.step_counters import StepCounters
 from ..import_hooks import call_after, call_around, call_safely
+from ..names import LIBRARIES
 from ..process_role import rank_and_world
 from ..session import Session
 
@@ -119,33 +122,23 @@ def _has_weights(torch: Any, part: Any) -> bool:
     return isinstance(part, torch.nn.Module)
 
 
-def hook_save_state(module: Any, files: SavedFiles) -> None:
-    """Hook `Accelerator.save_state`, which returns the folder that it wrote. `module` is `accelerate.accelerator`."""
-    _hook_checkpoint(module.Accelerator, "save_state", lambda folder, *_, **__: files.saved(folder, True), files)
+def hook_checkpoints(name: str, module: Any, files: SavedFiles) -> None:
+    """Hook the functions of the module `name` that write several parts, or the parts of a file, as one checkpoint."""
+    for owner, function, path, state in LIBRARIES["checkpoints"].get(name, ()):
+        _hook_checkpoint(getattr(module, owner) if owner else module, function, path, state, files)
 
 
-def hook_fabric_save(torch: Any, module: Any, files: SavedFiles) -> None:
-    """Hook `Fabric.save`, which writes the file that `torch.save` wrote to memory."""
+def _hook_checkpoint(owner: Any, function: str, path: str, state: str | bool, files: SavedFiles) -> None:
+    bind = inspect.signature(getattr(owner, function)).bind
 
-    def report(_: None, __: Any, path: Any, state: Any, *___: Any, **____: Any) -> None:
-        files.saved(path, _is_resumable(torch, state))
+    def report(result: Any, *args: Any, **kwargs: Any) -> None:
+        arguments = bind(*args, **kwargs).arguments
+        resumable = _is_resumable(sys.modules["torch"], arguments[state]) if isinstance(state, str) else state
+        files.saved(arguments[path] if path else result, resumable)
 
-    _hook_checkpoint(module.Fabric, "save", report, files)
-
-
-def hook_keras(module: Any, files: SavedFiles) -> None:
-    """Hook what Keras saves: the whole model with its optimizer, or weights. `module` is its `saving_lib`."""
-    _hook_checkpoint(module, "save_model", lambda _, __, filepath, *___, **____: files.saved(filepath, True), files)
-    _hook_checkpoint(
-        module, "save_weights_only", lambda _, __, filepath, *___, **____: files.saved(filepath, False), files
-    )
-
-
-def _hook_checkpoint(owner: Any, name: str, report: Callable[..., None], files: SavedFiles) -> None:
-    """Hook a method that writes a checkpoint. `report` gets its result and its arguments."""
     set_within = functools.partial(setattr, files, "in_folder")
-    call_around(owner, name, lambda *_, **__: set_within(True), lambda *_: set_within(False))
-    call_after(owner, name, report)
+    call_around(owner, function, lambda *_, **__: set_within(True), lambda *_: set_within(False))
+    call_after(owner, function, report)
 
 
 def hook_safetensors(module: Any, counters: StepCounters, files: SavedFiles) -> None:
