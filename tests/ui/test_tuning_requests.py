@@ -169,14 +169,16 @@ async def test_one_that_was_ended_early_goes_on() -> None:
 
 
 async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not() -> None:
-    short = at_its_end(trouble="Time was short: more could be tried.")
-    async with on_screen(box_with(at_its_end(), short)) as pilot:
+    short = at_its_end(trouble="Time was short: the next trial needs 45 min.", needed_minutes=45)
+    box = box_with(at_its_end(), short)
+    async with on_screen(box) as pilot:
         await press_until(pilot, lambda: shown(pilot) is not None, "o")
         await press_until(pilot, lambda: "nothing to resume" in said(pilot), "R")
         await press_to(pilot, "Tunings", "r")
-        await press_until(pilot, lambda: "Time was short" in screen_text(pilot.app), "down", "enter")
+        await press_until(pilot, lambda: "needs 45 min. R resumes it" in screen_text(pilot.app), "down", "enter")
         await press_to(pilot, "Resume t002", "R")
         await press_until(pilot, lambda: shown(pilot) == under_way(id="t002"), "enter")
+        assert box.tuner.minutes == [45.0], "what it is known to need"
 
 
 async def test_the_winner_is_taken_after_its_changes_were_shown() -> None:

@@ -83,6 +83,7 @@ class TuningEnded(_Entry, frozen=True, kw_only=True, tag="ended"):
         preset: File of the winner's preset.
         sentence: The error if it failed, else additional notes.
         early: Whether the search was cut short for lack of time.
+        needed_minutes: What the next trial takes, if there was too little time for it.
     """
 
     status: TuningEndStatus
@@ -90,6 +91,7 @@ class TuningEnded(_Entry, frozen=True, kw_only=True, tag="ended"):
     preset: PathText | None = None
     sentence: str = ""
     early: bool = False
+    needed_minutes: int | None = None
 
 
 SENTENCES = ("sentence", "reason", "learning_rate_note")
@@ -162,6 +164,7 @@ class TuningView(Struct, frozen=True, kw_only=True):
         busy: What keeps the machine too busy to measure on; empty if it was quiet at the start.
         preset: File of the winner's preset.
         trouble: What went wrong, or notes on the result.
+        needed_minutes: What the next trial takes, if the time was too short for it.
     """
 
     id: str
@@ -178,6 +181,7 @@ class TuningView(Struct, frozen=True, kw_only=True):
     verdict: TuningConclusion | None = None
     preset: str | None = None
     trouble: str = ""
+    needed_minutes: int | None = None
 
 
 START_GRACE_S = 15.0
@@ -257,6 +261,7 @@ class TuningReader:
             verdict=None if ended is None else ended.verdict,
             preset=None if ended is None else ended.preset,
             trouble=trouble or ("" if ended is None else ended.sentence),
+            needed_minutes=None if ended is None else ended.needed_minutes,
         )
 
     def _is_young(self, now: float | None) -> bool:

@@ -266,16 +266,12 @@ class Tuner:
         return self.end("aborted" if aborted else "finished", conclusion)
 
     def end(self, status: trial_log.TuningEndStatus, conclusion: TuningConclusion | None) -> trial_log.TuningEnded:
-        sentence, resume = "", f"tuner-tui tune --resume {self.folder.argument}"
-        if self.early and self.needed_s is None:
-            sentence = f"The time limit was short: `{resume}` tries more."
-        elif self.early and self.needed_s is not None:
-            minutes = minutes_for(self.needed_s)
-            longer = f"`{resume} --most-minutes {minutes}` tries it."
-            sentence = f"Time was short: the next trial needs {minutes} min; {longer}"
+        minutes = None if self.needed_s is None or not self.early else minutes_for(self.needed_s)
+        more = "there was more to try" if minutes is None else f"the next trial needs {minutes} min"
         return trial_log.TuningEnded(
-            t=self.now(), status=status, verdict=conclusion, sentence=sentence, early=self.early
-        )
+            t=self.now(), status=status, verdict=conclusion, early=self.early, needed_minutes=minutes,
+            sentence=f"Time was short: {more}." if self.early else "",
+        )  # fmt: skip
 
 
 GPU_TIMEOUT_S = 5.0

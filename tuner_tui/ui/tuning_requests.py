@@ -153,9 +153,10 @@ class TuningRequests(Requests):
             again = "on a quiet machine those of the busy one are measured again"
             repeated = again if verdict is not None and verdict.disturbed else "none is repeated"
             lines = [("Keeps", f"all measured trials; {repeated}")]
+            least = None if snapshot is None else snapshot.view.needed_minutes
             if snapshot is not None and snapshot.view.trouble:
                 lines.insert(0, ("Problem", snapshot.view.trouble))
-            wish = await self._ask(f"Resume {folder.name}", TuningPlan(lines))
+            wish = await self._ask(f"Resume {folder.name}", TuningPlan(lines, least))
             if wish is not None:
                 current = self._state.current
                 await to_daemon_thread(lambda: self._backend.tunings.resume(folder, current, wish.minutes))

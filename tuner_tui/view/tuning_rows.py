@@ -151,10 +151,11 @@ def _value(settings: Settings, name: str) -> str:
     return format_value(name, getattr(settings, name)) or UNKNOWN
 
 
+RESUME_HINT = "R resumes it."
 STOPPED_SENTENCES: Mapping[str, tuple[str, Style, str]] = {
-    "aborted": (WARN, "warn", "Stopped; all measurements are kept. R resumes it."),
-    "killed": (WARN, "warn", "The tuner process died. R resumes it."),
-    "failed": (BAD, "bad", "It failed."),
+    "aborted": (WARN, "warn", f"Stopped; all measurements are kept. {RESUME_HINT}"),
+    "killed": (WARN, "warn", f"The tuner process died. {RESUME_HINT}"),
+    "failed": (BAD, "bad", f"It failed. {RESUME_HINT}"),
 }
 
 
@@ -167,7 +168,7 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
         return [line(TextSpan("reading the tuning …", "dim"))]
     ended = []
     if view.status == "finished":
-        ended = _labelled_rows("note", view.trouble, width, "warn")
+        ended = _labelled_rows("note", f"{view.trouble} {RESUME_HINT}" if can_resume(view) else "", width, "warn")
     elif view.status != "running":
         mark, style, words = STOPPED_SENTENCES[view.status]
         ended = [line(TextSpan(f"{mark} {words}", style)), *_labelled_rows("trouble", view.trouble, width, style)]

@@ -110,8 +110,9 @@ def _exit_code(
             return ExitCode.FAILED
         return ExitCode.TERMINATED if interrupts.terminated and not interrupts.interrupts else ExitCode.INTERRUPTED
     verdict = ended.verdict
-    if verdict is not None and verdict.disturbed:
-        print_note(f"`tuner-tui tune --resume {folder.argument}` measures again.")
+    if ended.early or (verdict is not None and verdict.disturbed):
+        minutes = f" --most-minutes {ended.needed_minutes}" if ended.needed_minutes else ""
+        print_note(f"`tuner-tui tune --resume {folder.argument}{minutes}` measures more.")
     if ended.status == "finished" and verdict is not None and verdict.best is not None:
         # With time for the initial settings only, there is no winner to continue with.
         return ExitCode.FAILED if ended.early and ended.preset is None else ExitCode.DONE
