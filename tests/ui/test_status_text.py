@@ -250,7 +250,7 @@ def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:
     assert [columns[1], *(item.about for item in items)] == [
         "state      started    took    steps/s  loss  command",
         "completed  2.2 h ago  12 min  3.12     0.41  demo",
-        "failed     2.3 d ago                         …lr 1e-4 --epochs 3",
+        "failed     2.3 d ago                         train.py …-epochs 3",
     ]
     assert run_table(runs, 120)[1][1].about[-36:] == "python train.py --lr 1e-4 --epochs 3"
     assert items[1].detail == "/opt/venv/bin/python train.py --lr 1e-4 --epochs 3\nIt raised."

@@ -22,6 +22,7 @@ from tuner_tui.view.cells import (
     line_width,
     plain_text,
     shorten,
+    shorten_command,
     shorten_phrases,
     shorten_start,
     text_width,
@@ -85,3 +86,10 @@ def test_a_text_is_not_cut_within_a_quotation_or_brackets() -> None:
 def test_a_wide_character_cut_in_two_leaves_a_blank() -> None:
     assert plain_text(crop(line("a日b"), 2, 4)) == " b"
     assert cut_text("日本", 3) == "日 "
+
+
+def test_a_command_keeps_its_script_and_the_end_of_its_options() -> None:
+    command = "python fine.py --output_dir out/A --max_steps 300 --report_to none"
+    assert shorten_command(command, 40) == "python fine.py …eps 300 --report_to none"
+    assert shorten_command(command, 20) == "python fine.py …"
+    assert shorten_command(command, 80) == command

@@ -128,7 +128,7 @@ def idle_line(state: UiState) -> str:
     preset, command = state.loaded.preset, shlex.join(getattr(state.loaded.job, "command", ()))
     trains = "the demo" if preset == DEMO else shorten(command, 32) or preset or "these settings"
     live = live_elsewhere(state)
-    first = "No run open" if live is None else f"{recent_text(live)}{OPEN_IT}"
+    first = "No run open" if live is None else f"{recent_text(live, LEAST_TITLE)}{OPEN_IT}"
     return f"{first} · {f't: train {trains}' if command != COMMAND_TO_NAME else 'e: name the command'}"
 
 
@@ -145,11 +145,15 @@ def elsewhere(state: UiState) -> str:
     return f"{live.run} {shorten(live.title, 32)}: {(live.phase or live.status).replace('-', ' ')}"
 
 
-def recent_text(run: RunRow) -> str:
+LEAST_TITLE = 22
+"""Cells of a run's title where its key has to have room after it."""
+
+
+def recent_text(run: RunRow, most: int = 40) -> str:
     """Return `r007 llama-1b-sft: training, 14 %, 41 min left`, or `r006 train.py: out of memory, 2.1 h ago`."""
     words = [(run.outcome or run.phase or run.status).replace("-", " ")]
     words += [f"{format_short_duration(run.ended_age_s)} ago"] if run.pid is None else run_description(run)[2:]
-    return f"{run.run} {shorten(run.title, 40)}: {', '.join(filter(None, words))}"
+    return f"{run.run} {shorten(run.title, most)}: {', '.join(filter(None, words))}"
 
 
 FIRST_KEYS, MORE_KEYS = (tuple(GLOSSARIES[name]) for name in ("first keys", "more keys"))

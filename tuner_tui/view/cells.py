@@ -143,6 +143,8 @@ def shorten(text: str, width: int) -> str:
     return end_at_word(text, width) if is_narrow(text) else cut_text(text, width - 1).rstrip() + "…"
 
 
+LEAST_END = 8
+"""Cells of the end of a command that say something."""
 PHRASE_STARTS = (" than ", " as the ", ": ", ", ", " · ", "; ", " (")
 
 
@@ -177,6 +179,15 @@ def shorten_start(text: str, width: int) -> str:
     """Return `text` in at most `width` cells, without its start: the end of a path or a command says more."""
     total = text_width(text)
     return text if total <= width else "…" * (width > 0) + _crop_text(text, total - max(0, width - 1), total)
+
+
+def shorten_command(text: str, width: int) -> str:
+    """Return `text` in at most `width` cells: its program or script, and as much of the end as has room."""
+    head = re.match(r"(?:\S+ ){0,2}\S*\.py(?= )|\S+", text)
+    room = width - text_width(head[0]) - 1 if head else 0
+    if head is None or text_width(text) <= width or room < LEAST_END:
+        return shorten(text, width)
+    return f"{head[0]} {shorten_start(text[head.end() + 1 :], room)}"
 
 
 def fit(cells: Line, width: int) -> Line:

@@ -46,6 +46,13 @@ def test_the_record_comes_back(folder: RunFolder, job: BuiltinJob | CommandJob) 
     assert folder.record.stat().st_mode & 0o077 == 0
 
 
+def test_a_title_names_the_script_in_place_of_the_launcher() -> None:
+    argv = ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "fine.py", "--seed", "1")
+    job = CommandJob(command=("python", "fine.py"), launcher="torchrun", processes=2)
+    assert record(argv=argv, job=job).title == "torchrun fine.py --seed 1"
+    assert record(argv=("/opt/bin/python", "-u", "fine.py")).title == "python -u fine.py"
+
+
 REMEDY = AppliedRemedy("larger-batch", "batch 8 → 16", "gpu-underused", "r000", {"seed": 3}, (1.1, 1.5), 7)
 
 

@@ -16,7 +16,7 @@ from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import await_slurm
 from tuner_tui.runs.store.folder import list_runs, runs_dir
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
-from tuner_tui.view.cells import shorten_start
+from tuner_tui.view.cells import shorten_command
 
 HEADINGS = ("RUN", "STATUS", "STEP", "AGE", "TIME", "LEFT", "STEPS/S", "LOSS")
 MIN_COMMAND, MAX_COMMAND = 20, 60
@@ -61,7 +61,7 @@ def _command(row: RunRow, room: int) -> str:
     unsupervised = _is_unsupervised(row) or row.status in ("waiting", "pending")
     # A command may hold a whole script, with line ends and escape sequences.
     words = single_line(row.damage or (f"{row.label}: {row.sentence}" if unsupervised else row.label or row.sentence))
-    return words if unsupervised or row.damage else shorten_start(words, room)
+    return words if unsupervised or row.damage else shorten_command(words, room)
 
 
 def _is_unsupervised(row: RunRow) -> bool:

@@ -83,7 +83,9 @@ class RunRecord(Struct, frozen=True):
             return trial + self.preset
         if isinstance(job, BuiltinJob):
             return f"{trial}{job.task} with {job.model}"
-        return trial + " ".join((PurePath(self.argv[0]).name, *self.argv[1:]))
+        script = next((at for at, word in enumerate(self.argv) if word.endswith(".py")), 1)
+        program = (PurePath(self.argv[0]).name, *self.argv[1:script]) if job.launcher == "plain" else (job.launcher,)
+        return trial + " ".join((*program, *self.argv[script:]))
 
 
 class _StoredSettings(Struct):

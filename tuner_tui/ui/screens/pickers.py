@@ -23,7 +23,7 @@ from tuner_tui.core.units import format_short_duration
 from tuner_tui.settings.model import closest_match
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.screens.dialogs import Dialog
-from tuner_tui.view.cells import shorten_start, text_width
+from tuner_tui.view.cells import shorten_command, text_width
 from tuner_tui.view.number_format import significant
 
 if TYPE_CHECKING:
@@ -380,7 +380,7 @@ def _shorten_command(run: RunRow, width: int) -> str:
     if text_width(command) > width and program.rpartition("/")[2].startswith("python"):
         command = options  # a script says more
     room = width - len(remarks)
-    return shorten_start(command, room) + remarks if room >= MIN_COMMAND_CELLS else shorten_start(command, width)
+    return shorten_command(command, room) + remarks if room >= MIN_COMMAND_CELLS else shorten_command(command, width)
 
 
 RESUMES = "R resumes it from its last checkpoint, or starts it again at step 0 if it saved none."
