@@ -24,6 +24,8 @@ MAX_PID = 2**31 - 1
 """The largest `pid_t`."""
 LONGEST_PATH_BYTES, LONGEST_NAME_BYTES = 4095, 255
 """Linux's PATH_MAX and NAME_MAX."""
+MAX_INT = 2**63 - 1
+"""No figure of this program is larger; arithmetic with floats would overflow."""
 
 
 class Check(Struct, frozen=True):
@@ -77,12 +79,12 @@ Count = Annotated[int, Check("a number of things", _within(0, 1 << 20))]
 Seconds = Annotated[float, Check("a duration", _within(0, LATEST_T))]
 Time = Annotated[float, Meta(ge=0, le=LATEST_T), Check("a time", _within(0, LATEST_T))]
 """Seconds since the epoch."""
+Whole = Annotated[int, Meta(ge=-MAX_INT, le=MAX_INT)]
+Figure = Annotated[float, Meta(ge=-MAX_INT, le=MAX_INT)]
 
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
-MAX_INT = 2**63 - 1
-"""No figure of this program is larger; arithmetic with floats would overflow."""
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -243,7 +245,7 @@ def _text(value: Any) -> str:
 
 
 _SCALARS: dict[Any, Convert] = {
-    int: partial(convert, type=Annotated[int, Meta(ge=-MAX_INT, le=MAX_INT)]),
+    int: partial(convert, type=Whole),
     float: _float,
     bool: partial(convert, type=bool),
     str: _text,

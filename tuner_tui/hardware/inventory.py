@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from tuner_tui.core.json_struct import Pid
+from tuner_tui.core.json_struct import Figure, Pid, Whole
 
 Capability = tuple[int, int]
 """A compute capability of CUDA, such as (8, 6)."""
@@ -41,10 +41,10 @@ class GpuProcess(Struct, frozen=True):
     """
 
     pid: Pid
-    memory_bytes: int | None
+    memory_bytes: Whole | None
     command: str | None = None
     user: str | None = None
-    sm_pct: float | None = None
+    sm_pct: Figure | None = None
 
 
 class Ability(Struct, frozen=True):

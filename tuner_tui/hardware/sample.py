@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tuner_tui.core.json_struct import Pid, Time
+from tuner_tui.core.json_struct import Figure, Pid, Time, Whole
 from tuner_tui.hardware.inventory import GpuProcess
 
 
@@ -19,20 +19,20 @@ class GpuSample(Struct, frozen=True):
 
     index: int
     name: str
-    utilisation_pct: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    temperature_c: float | None = None
-    fan_pct: float | None = None
-    clock_sm_mhz: int | None = None
+    utilisation_pct: Figure | None = None
+    memory_used_bytes: Whole | None = None
+    memory_total_bytes: Whole | None = None
+    power_w: Figure | None = None
+    power_limit_w: Figure | None = None
+    temperature_c: Figure | None = None
+    fan_pct: Figure | None = None
+    clock_sm_mhz: Whole | None = None
     throttle: tuple[str, ...] = ()
     processes: tuple[GpuProcess, ...] | None = None
     lost: bool = False
-    age_s: float | None = None
-    xid: int | None = None
-    xid_age_s: float | None = None
+    age_s: Figure | None = None
+    xid: Whole | None = None
+    xid_age_s: Figure | None = None
 
 
 class HostSample(Struct, frozen=True):
@@ -43,17 +43,17 @@ class HostSample(Struct, frozen=True):
     RAM is the use of the cgroup's memory limit where there is one, as exceeding it is what the kernel kills for.
     """
 
-    cpu_pct: float | None = None
-    per_core_pct: tuple[float, ...] = ()
-    ram_used_bytes: int | None = None
-    ram_total_bytes: int | None = None
-    swap_used_bytes: int | None = None
-    swap_total_bytes: int | None = None
-    swap_in_bytes_s: float | None = None
-    disk_read_bytes_s: float | None = None
-    disk_write_bytes_s: float | None = None
-    disk_free_bytes: int | None = None
-    shm_free_bytes: int | None = None
+    cpu_pct: Figure | None = None
+    per_core_pct: tuple[Figure, ...] = ()
+    ram_used_bytes: Whole | None = None
+    ram_total_bytes: Whole | None = None
+    swap_used_bytes: Whole | None = None
+    swap_total_bytes: Whole | None = None
+    swap_in_bytes_s: Figure | None = None
+    disk_read_bytes_s: Figure | None = None
+    disk_write_bytes_s: Figure | None = None
+    disk_free_bytes: Whole | None = None
+    shm_free_bytes: Whole | None = None
 
 
 class ProcessSample(Struct, frozen=True):
@@ -66,10 +66,10 @@ class ProcessSample(Struct, frozen=True):
 
     pid: Pid
     role: str
-    cpu_pct: float | None = None
-    rss_bytes: int | None = None
-    rank: int | None = None
-    cpu_queue_pct: float | None = None
+    cpu_pct: Figure | None = None
+    rss_bytes: Whole | None = None
+    rank: Whole | None = None
+    cpu_queue_pct: Figure | None = None
     state: str | None = None
 
 

@@ -155,6 +155,10 @@ def test_a_figure_that_is_no_number_is_unknown(wrong: str) -> None:
     assert (sample.gpus[0].power_w, sample.gpus[0].memory_used_bytes) == (None, None)
 
 
+def test_a_sample_with_bytes_that_are_no_text_is_none() -> None:
+    assert decode_sample(b'{"v":1,"time_s":5.0,"gpus":[{"index":0,"name":"\xff"}]}') is None
+
+
 @pytest.mark.parametrize("pid", [-5, 2**31, 10**400, "1", True])
 def test_a_process_of_a_sample_has_an_id(pid: object) -> None:
     held = f'{{"index":0,"name":"\\ud800","processes":[{{"pid":{json.dumps(pid)}}}]}}'

@@ -16,6 +16,7 @@ from tuner_tui.core.units import GIB, parse_size
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, OutOfMemory, Steps
+from tuner_tui.runs.read.event_sampling import NEWEST
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder
@@ -139,7 +140,9 @@ def _with_own_settings(
     run: MeasuredRun, folder: RunFolder, record: RunRecord, command_settings: Mapping[str, Value]
 ) -> MeasuredRun:
     """Replaces defaults by `command_settings`, and the micro batch by the observed one; 0 if that is not known."""
-    seen = RunReader(folder).poll().state.in_effect.get(MICRO)
+    reader = RunReader(folder, NEWEST)
+    reader.events()
+    seen = reader.state.in_effect.get(MICRO)
     settings = record.resolved.passed(command_settings)
     if type(seen) is int or MICRO not in record.resolved.given:
         settings = replace(settings, per_device_train_batch_size=seen if type(seen) is int else 0)
