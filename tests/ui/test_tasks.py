@@ -12,8 +12,12 @@ from tests.fakes.ui_backend import FakeBox, busy_box, ended, failed_box, listed,
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
 from tests.ui.test_comparison_requests import RUNS
 from tuner_tui.settings.job import CommandJob
+from tuner_tui.ui.keys import KEYS
+from tuner_tui.ui.run_requests import RunRequests
 from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.tune import TuneScreen
+from tuner_tui.ui.settings_requests import SettingsRequests
+from tuner_tui.ui.tuning_requests import TuningRequests
 
 MOST_KEYS = 6
 BATCH, WORKERS = "per_device_train_batch_size", "dataloader_num_workers"
@@ -228,3 +232,11 @@ async def test_a_search_in_the_log_of_no_run_finds_no_output() -> None:
         await pilot.press("E")
         await until(pilot, lambda: "No output." in screen_text(pilot.app))
         assert "reading …" not in screen_text(pilot.app)
+
+
+def test_every_key_of_a_request_has_its_method() -> None:
+    actions = (binding.action for bindings in KEYS.values() for binding in bindings)
+    names = {action[len("app.do('") : -2].replace(" ", "_") for action in actions if action.startswith("app.do(")}
+    methods = {name for requests in (RunRequests, SettingsRequests, TuningRequests) for name in vars(requests)}
+    assert len(names) > 20
+    assert {f"action_{name}" for name in names} == {name for name in methods if name.startswith("action_")}

@@ -123,7 +123,7 @@ class RunRequests(Requests):
             self._queued.discard(live)
             self.follow(live)
 
-    async def pick(self) -> None:
+    async def action_runs(self) -> None:
         runs = await to_daemon_thread(self._backend.list_runs)
         picked = await self._app.ask(RunsScreen(runs, self._app.size.width))
         if picked is None or picked.folder is None:
@@ -133,13 +133,13 @@ class RunRequests(Requests):
         elif picked.order == "resume":
             await self._restart(picked.folder, None)
         elif self._state.folder in (None, picked.folder):
-            await self.compare(picked.folder)
+            await self.action_compare(picked.folder)
         else:
-            await self.compare(self._state.folder, picked.folder)
+            await self.action_compare(self._state.folder, picked.folder)
 
     # starting
 
-    async def train(self) -> None:
+    async def action_train(self) -> None:
         """Launch a run with the settings shown, after a look at what it will do."""
         refusal = self._store.launch_refusal() if self._store.ready.is_set() else ""
         shortage = "" if refusal or await self._concurrent_tuning() else await self._shortage()
@@ -215,7 +215,7 @@ class RunRequests(Requests):
         running = next((view.id for view in listed.values() if view.status == "running"), None)
         return f"{running} is tuning: a training uses memory and distorts its measurements." if running else ""
 
-    async def restart(self) -> None:
+    async def action_restart(self) -> None:
         if self._state.folder is None:
             self._refuse("No run is open.")
             return
@@ -253,7 +253,7 @@ class RunRequests(Requests):
 
     # what a run leaves
 
-    async def share(self) -> None:
+    async def action_share(self) -> None:
         """Write the report of the followed run, which has ended, to a file that the user names."""
         folder, view, findings = self._state.folder, self._state.view, self._state.findings
         if folder is None or view is None or findings is None or view.state.finished is None:
@@ -269,7 +269,7 @@ class RunRequests(Requests):
             copied = self._app.copy_text(render_report(scene, ".md"))
             self._app.show_note(f"Written to {path}." + (" Its Markdown is on the clipboard." if copied else ""))
 
-    async def copy_path(self) -> None:
+    async def action_copy_path(self) -> None:
         """Put the path of the newest checkpoint of the followed run on the clipboard, else that of its folder."""
         folder, view = self._state.folder, self._state.view
         if folder is None or view is None:
@@ -281,7 +281,7 @@ class RunRequests(Requests):
 
     # stopping
 
-    async def stop(self) -> None:
+    async def action_stop(self) -> None:
         """Stop the followed run: each further request is stronger, and each asks first."""
         question = next_stop_question(self._state)
         if question is None or self._state.folder is None:
@@ -291,7 +291,7 @@ class RunRequests(Requests):
         if await self._app.ask(ConfirmScreen(heading, text, order)):
             await to_daemon_thread(lambda: self._backend.send_order(folder, order))
 
-    async def save_checkpoint(self) -> None:
+    async def action_checkpoint(self) -> None:
         folder = self._state.folder
         if folder is None or not self._state.running:
             self._refuse("There is no training to save.")
@@ -303,17 +303,17 @@ class RunRequests(Requests):
         await to_daemon_thread(lambda: self._backend.send_order(folder, "checkpoint"))
         self._app.show_note("A checkpoint is saved after this step.")
 
-    async def show_stacks(self) -> None:
+    async def action_stacks(self) -> None:
         from tuner_tui.view.stack_rows import stack_rows  # asked rarely
 
         await self._inspect("Where {} is", self._backend.inspect_run, stack_rows, "Looking into", "W")
 
-    async def show_profile(self) -> None:
+    async def action_profile(self) -> None:
         from tuner_tui.view.profile_rows import profile_rows  # asked rarely
 
         await self._inspect("A step of {}", self._backend.profile_run, profile_rows, "Profiling", "F")
 
-    async def show_replay(self) -> None:
+    async def action_replay(self) -> None:
         """Train the steps before a loss that is not finite again, and show where it comes from."""
         await self._inspect("The replay of {}", self._backend.replay_run, replay_rows, "Replaying", "P", live=False)
 
@@ -353,7 +353,7 @@ class RunRequests(Requests):
 
     # queue
 
-    async def open_queue(self) -> None:
+    async def action_queue(self) -> None:
         """List the waiting runs until the user shows one or leaves; on the way runs are removed and added."""
         await to_daemon_thread(self._backend.wake_queue)
         while True:
@@ -384,11 +384,11 @@ class RunRequests(Requests):
 
     # comparison
 
-    async def compare(self, first: Path | None, second: Path | None = None) -> None:
-        """Compare the run `first` with `second` on a screen; ask for those that are not given."""
+    async def action_compare(self, first: Path | None = None, second: Path | None = None) -> None:
+        """Compare the run `first`, or the one followed, with `second` on a screen; ask for those that are not given."""
         from tuner_tui.ui.screens.compare import CompareScreen  # opened rarely
 
-        first = first or await self._pick("Compare", None)
+        first = first or self._state.folder or await self._pick("Compare", None)
         second = second or (first and await self._pick(f"Compare {first.name} with", first))
         if first is None or second is None:
             return

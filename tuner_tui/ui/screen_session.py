@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
+from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -60,37 +61,6 @@ class ScreenSession:
         self.settings = SettingsRequests(app, self._store, backend)
         self._runs = RunRequests(app, self._store, backend, self._show_run, self.settings.load)
         self._tuning = TuningRequests(app, self._store, backend)
-        self._edits = {
-            "undo": self.settings.undo, "redo": self.settings.redo, "take_back": self.settings.take_back,
-            "gpus": self.settings.next_gpus,
-        }  # fmt: skip
-        self._actions: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
-            "train": self._runs.train,
-            "restart": self._runs.restart,
-            "stop": self._runs.stop,
-            "checkpoint": self._runs.save_checkpoint,
-            "runs": self._runs.pick,
-            "compare": lambda: self._runs.compare(self.state.folder),
-            "share": self._runs.share,
-            "copy_path": self._runs.copy_path,
-            "queue": self._runs.open_queue,
-            "stacks": self._runs.show_stacks,
-            "profile": self._runs.show_profile,
-            "replay": self._runs.show_replay,
-            "tune": self._tuning.open,
-            "start tuning": self._tuning.start_another,
-            "abort tuning": self._tuning.abort,
-            "resume tuning": self._tuning.resume,
-            "pick tuning": self._tuning.pick,
-            "apply winner": self._tuning.apply_winner,
-            "fit": self.settings.fit_batch,
-            "job": self.settings.edit_job,
-            "presets": self.settings.pick_preset,
-            "save": self.settings.save,
-            "save_as": self.settings.save_as,
-            "copy": self.settings.copy,
-            "memory": self.settings.show_memory,
-        }
 
     @property
     def state(self) -> UiState:
@@ -180,10 +150,10 @@ class ScreenSession:
     # requests of the user
 
     def do(self, action: str) -> None:
-        if action in self._edits:
-            self._edits[action]()
-        else:
-            self._app.serve(self._actions[action])
+        """Call the `action_…` method of that name; one that waits is served as a task."""
+        name = f"action_{action.replace(' ', '_')}"
+        request = next(filter(None, (getattr(part, name, None) for part in (self._runs, self.settings, self._tuning))))
+        self._app.serve(request) if iscoroutinefunction(request) else request()
 
     def remedy(self, action: str) -> None:
         """`apply` the remedy under the cursor, `retry` the ended run with it, or show its `diff`.

@@ -138,7 +138,7 @@ class SettingsRequests(Requests):
                 state = state.with_edit(name, text)
         self._store.request_estimate(state)
 
-    async def fit_batch(self) -> None:
+    async def action_fit(self) -> None:
         """Take the largest micro batch that fits by the estimate and keeps the effective batch, and say so.
 
         Where that is all of the effective batch already, ask whether that may grow.
@@ -191,10 +191,10 @@ class SettingsRequests(Requests):
         )
         return larger if await self._app.ask(ConfirmScreen("Fit batch", question, "take it")) else None
 
-    def undo(self) -> None:
+    def action_undo(self) -> None:
         self._go_to(self._state.with_undo())
 
-    def redo(self) -> None:
+    def action_redo(self) -> None:
         self._go_to(self._state.with_redo())
 
     def _go_to(self, state: UiState) -> None:
@@ -215,7 +215,7 @@ class SettingsRequests(Requests):
         changed = "; ".join(filter(None, (remedy.title, remedy.batch_note)))
         self._app.show_note(f"{changed}\nApplied. {next_key}; u undoes it.")
 
-    def take_back(self) -> None:
+    def action_take_back(self) -> None:
         remedies, changes = self._state.remedies, ", ".join(map(str, self._state.changes_taken_back))
         if not remedies:
             self._app.show_note("This run was not started with a remedy; u takes back what the next one would change.")
@@ -235,7 +235,7 @@ class SettingsRequests(Requests):
 
     # job
 
-    def next_gpus(self) -> None:
+    def action_gpus(self) -> None:
         """Train with the next number of processes, one on each GPU: 1, 2, 4 … and all of them."""
         if self._state.loaded is None:
             return
@@ -252,7 +252,7 @@ class SettingsRequests(Requests):
         parts = processes_text(self._state), "" if view is None else effective_batch(view, 60)
         self._app.show_note(f"{'; '.join(filter(None, parts))}. u undoes it.")
 
-    async def edit_job(self) -> None:
+    async def action_job(self) -> None:
         from tuner_tui.ui.screens.job import JobScreen  # opened rarely
 
         if self._state.loaded is not None:
@@ -280,7 +280,7 @@ class SettingsRequests(Requests):
 
     # presets
 
-    async def pick_preset(self) -> None:
+    async def action_presets(self) -> None:
         """Ask for a preset and load it; what each needs here is filled in as soon as machine and Python are known."""
         current = None if self._state.loaded is None else self._state.loaded.preset
         inventory = self._state.inventory
@@ -320,7 +320,7 @@ class SettingsRequests(Requests):
         if picked is not None:
             self.edit(name, picked)
 
-    async def save(self) -> None:
+    async def action_save(self) -> None:
         current = self._state.current
         update = None if current is None else await to_daemon_thread(lambda: self._backend.update_of_file(current))
         if update is not None:
@@ -328,7 +328,7 @@ class SettingsRequests(Requests):
         elif current is not None and current.preset:
             await self._save(current.preset)
         else:
-            await self.save_as()
+            await self.action_save_as()
 
     async def _write(self, update: FileUpdate) -> None:
         """Show what the settings change in the training tool's file, and write it after a yes."""
@@ -340,7 +340,7 @@ class SettingsRequests(Requests):
             self._store.update(self._state.with_saved(str(update.path)))
             self._app.show_note(f"Written to {update.path}.")
 
-    async def copy(self) -> None:
+    async def action_copy(self) -> None:
         """Put the training tool's file with the settings on the clipboard, or they as the job's tool spells them."""
         current = self._state.current
         if current is None:
@@ -351,7 +351,7 @@ class SettingsRequests(Requests):
         else:
             self._app.show_note("Not copied: the terminal has no clipboard access, or the text is too long.")
 
-    async def show_memory(self) -> None:
+    async def action_memory(self) -> None:
         request = estimate_request(self._state)
         if request is None:
             self._app.show_note("The machine and the Python that trains are not known yet.")
@@ -366,7 +366,7 @@ class SettingsRequests(Requests):
             screen.dismiss()
             raise
 
-    async def save_as(self) -> None:
+    async def action_save_as(self) -> None:
         now = self._state.loaded.preset if self._state.loaded else None
         about = "Name: letters, digits, dot, dash, underscore"
         name = await self._app.ask(NameScreen("Save as", now or "", preset_name_problem, about))

@@ -51,7 +51,7 @@ class TuningRequests(Requests):
                 self._app.show_note(f"{sentence} o shows it.")
         self._store.update(replace(self._state, tuning=view))
 
-    async def open(self) -> None:
+    async def action_tune(self) -> None:
         """Show the tuning that runs or has just ended, the newest if it is of this training, else offer one."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
         current, news = self._state.current, "" if self._state.tuning is None else self._state.tuning.id
@@ -95,7 +95,7 @@ class TuningRequests(Requests):
 
     # what the tune screen asks for
 
-    async def start_another(self) -> None:
+    async def action_start_tuning(self) -> None:
         snapshot = self._snapshot
         if snapshot is not None and snapshot.view.status == "running":
             self._app.show_note(f"{snapshot.view.id} is running; x stops it.", severity="warning")
@@ -134,7 +134,7 @@ class TuningRequests(Requests):
         self._minutes = self._minutes if wish is None else wish.minutes
         return wish
 
-    async def abort(self) -> None:
+    async def action_abort_tuning(self) -> None:
         folder = self._folder
         if folder is None:
             return
@@ -143,7 +143,7 @@ class TuningRequests(Requests):
             await to_daemon_thread(lambda: self._backend.tunings.abort(folder))
             self._app.show_note(f"{folder.name} stops as soon as its trial has ended.")
 
-    async def resume(self) -> None:
+    async def action_resume_tuning(self) -> None:
         folder, snapshot = self._folder, self._snapshot
         if snapshot is not None and not can_resume(snapshot.view):
             view = snapshot.view
@@ -162,7 +162,7 @@ class TuningRequests(Requests):
                 await to_daemon_thread(lambda: self._backend.tunings.resume(folder, current, wish.minutes))
                 self._follow(folder)
 
-    async def pick(self) -> None:
+    async def action_pick_tuning(self) -> None:
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
         about = {folder: f"{view.status:<9} {view.title}".rstrip() for folder, view in listed.items()}
         items = [PickerItem(view.id, about[folder], folder) for folder, view in listed.items()]
@@ -170,7 +170,7 @@ class TuningRequests(Requests):
         if folder is not None:
             self._follow(folder)
 
-    async def apply_winner(self) -> None:
+    async def action_apply_winner(self) -> None:
         """Put the winner into the settings, after its changes were shown."""
         folder, snapshot, current = self._folder, self._snapshot, self._state.current
         winner = None if snapshot is None else applicable_winner(snapshot.view)
