@@ -70,6 +70,24 @@ def test_what_a_package_says_comes_before_what_is_known_of_its_part() -> None:
 
 
 @pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("@spam/optim/bake.py:load_state_dict|read(plate)", "ValueError: the plate of slot 4 is bent"),
+        ("@deepspeed/runtime/zero/stage3.py:step|bake(plate)", "RuntimeError: the plate of slot 4 is bent"),
+        ("@unsloth/models/plates.py:bake|plate.rim", "AttributeError: the plate has no rim"),
+    ],
+)
+def test_where_an_error_was_raised_is_no_reason_so_its_words_are_shown(place: str, error: str) -> None:
+    (finding,) = read(frames(PROGRAM, place) + error)
+    assert finding.sentence.endswith(f": {error}")
+
+
+def test_code_that_hands_an_error_on_is_not_what_to_check() -> None:
+    (finding,) = read(frames(PROGRAM, "@joblib/parallel.py:retrieve|return future.get()") + "SpamError: no plate")
+    assert "joblib" not in finding.remedies[0].title
+
+
+@pytest.mark.parametrize(
     ("name", "kind"),
     [("PlateDataset", True), ("list", True), ("PlateProcessor", True), ("PlateCache", False), ("PlateConfig", False)],
 )
@@ -192,7 +210,7 @@ def test_a_program_run_from_its_source_tree_is_a_package() -> None:
 def test_only_a_line_of_the_program_is_to_be_changed(frame: str, is_own: bool) -> None:
     (finding,) = read(frames(PROGRAM, frame) + "TypeError: can only concatenate list (not 'str') to list")
     assert finding.remedies[0].title.startswith("print the type of each value in the line") == is_own
-    assert finding.remedies[0].title.startswith("check the types of what your call passes to spam") != is_own
+    assert finding.remedies[0].title.startswith("print the types of what your call passes to spam") != is_own
 
 
 def test_a_check_does_not_repeat_the_message() -> None:

@@ -30,7 +30,7 @@ def check_the_call(failure: Failure, explanation: Explanation | None) -> CallChe
 
     The innermost frame that is not installed is the program's own code; what it passed on is the first thing to check.
     """
-    frames = failure.calls
+    frames = tuple(frame for frame in failure.calls if not pattern_of("carriers").search(frame.name))
     # Python's own files say less than what called them.
     named = (frame for frame in reversed(frames) if not is_foreign(frame) or named_groups("installed", frame.file))
     inner = next(named, None)

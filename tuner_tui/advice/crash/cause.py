@@ -145,7 +145,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     code_role = role_of(failure.frames, failure.message)
     role = None if code_role is None else code_role.name
     packages = packages_of(failure)
-    explanation = explain(failure, role, packages[0] if packages else "")
+    explanation = explain(failure, packages[0] if packages else "")
     is_renamed = is_renamed_or_removed(unknown_argument(failure.message))
     if pattern is not None and explanation is not None and explanation.replaces(pattern) and not is_renamed:
         pattern = None
@@ -162,7 +162,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     role = relation_of(topic or cause, f"{failure.message}\n{innermost.name}") or sizes or role
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
-    is_broad = pattern is not None and pattern.raised
+    is_broad = pattern is not None and (pattern.raised or (failure.refuses and pattern.is_by_place(failure.headline)))
     is_of_call = failure.calls and (topic == "package-versions" or cause in CAUSES_OF_CALLS or is_broad)
     checks = check_the_call(failure, explanation) if is_of_call or topic == UNEXPLAINED else CallChecks()
     if is_broad and (checks.say_demand or advice_in(failure.message)):
@@ -232,10 +232,10 @@ def _topic_and_subject(
 def _sentence(failure: Failure, pattern: CrashPattern, explanation: Explanation | None) -> str:
     if explanation is not None and explanation.names_what(pattern):
         return explanation.sentence
-    if not pattern.raised:
+    if not (pattern.raised or pattern.is_by_place(failure.headline)):
         return pattern.sentence
     # The row is of many messages, which know better than the part of the package.
-    is_broad = pattern.cause == "program-error"
+    is_broad = pattern.raised and pattern.cause == "program-error"
     return _sentence_of_unknown(failure) if is_broad else f"{pattern.sentence}: {quote_log(failure.headline, 160)}"
 
 

@@ -53,7 +53,7 @@ class Explanation(Struct, frozen=True):
         return self.is_specific and self.cause == pattern.cause and pattern.topic in read_data_file(FILE)["unnamed"]
 
 
-def explain(failure: Failure, role: str | None, package: str) -> Explanation | None:
+def explain(failure: Failure, package: str) -> Explanation | None:
     """The explanation by the first row that fits; None where none does, or a package refused what it was given.
 
     `package` is that of the failing line; empty if it is the program's own.
@@ -75,9 +75,8 @@ def explain(failure: Failure, role: str | None, package: str) -> Explanation | N
     # A setting that was passed on is named as its caller names it.
     given = {name.rpartition(".")[2]: name for each in frames[:-1] for name in SETTING.findall(each.statement)}
     values["object"] = "` or `".join(given.get(text, text) for text in _objects(frame, reads, values))
-    kinds = {_kind_of(values | {"object": text}, role, frame) for text in values["object"].split("` or `")}
+    kinds = {_kind_of(values | {"object": text}, frame) for text in values["object"].split("` or `")}
     kind = (kinds - {"self"} or kinds).pop() if len(kinds - {"self"}) < 2 else None
-    values["of"] = document["objects"][kind]["say"] if kind else "the object"
     for row in document["rows"]:
         if row.get("of", [kind]).count(kind) and row.get("foreign", bool(package)) == bool(package):
             conditions = compiled(row["error"]).search(error), compiled(row.get("code", "")).search(frame.statement)
@@ -101,14 +100,13 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
         values.get, ("name", "object", "wanted", "given", "index", "size"), itertools.repeat("")
     )
     line = f"`{quote_log(frame.statement or frame.function, 100)}` in {frame.place}"
-    key = name or values.get("text") or values.get("number") or "this key"
     texts = defaultdict(
         lambda: "it",
         {"function": frame.function, "type": operand or "it"}
         | values
         | {
             "line": line if frame.file else "the line that raised it",
-            "name_or_value": f"`{key}`",
+            "name_or_value": f"`{name or values.get('text') or values.get('number') or 'this key'}`",
             "object": operand or "it",
             "from_object": f" in `{operand}`" if operand else "",
             "object_or_it": f"`{operand}`" if operand else "what the line uses",
@@ -125,13 +123,9 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
     return Explanation(sentence, row.get("cause", "program-error"), tuple(remedies), is_specific, row.get("over", ()))
 
 
-def _kind_of(values: Mapping[str, str], role: str | None, frame: CodeFrame) -> str | None:
-    """The kind of the object that an operation failed on: by its expression, its class or what the code does.
-
-    The last only where the line shows no object, or a key that is written there: what a variable names is data.
-    """
+def _kind_of(values: Mapping[str, str], frame: CodeFrame) -> str | None:
+    """The kind of the object that an operation failed on: by its expression, its class or what package it is of."""
     expression, rows = values["object"], read_data_file(FILE)["objects"].items()
-    is_written = not expression or re.search(rf"['\"]{re.escape(values.get('name', ''))}['\"]", frame.statement)
     # What a call is given says nothing about what it returns.
     words = frozenset(re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", re.sub(r"\(.*\)", "", expression)))
     lower = {form for word in map(str.lower, words) for form in (word, word.rstrip("0123456789")) if form}
@@ -141,7 +135,6 @@ def _kind_of(values: Mapping[str, str], role: str | None, frame: CodeFrame) -> s
             (kind for kind, row in rows if not lower.isdisjoint(row.get("words", "").split("|"))),
             (kind for kind, row in rows if compiled(row.get("types", "(?!)")).fullmatch(values.get("type", ""))),
             (kind for kind, row in rows if compiled(row.get("files", "(?!)")).search(frame.file)),
-            (kind for kind, row in rows if is_written and role in row.get("roles", "").split("|")),
         ),
         None,
     )

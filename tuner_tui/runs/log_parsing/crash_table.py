@@ -29,6 +29,9 @@ GENERAL = frozenset(
 )
 """Causes whose words say less than the code that raised the error."""
 
+PLAIN_CLASS = re.compile(r"(?:Assertion|Attribute|Index|Key|OS|Runtime|Type|Value)Error\b|Exception\b")
+"""Exceptions that any code raises: their class says nothing of the reason."""
+
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"frames": {"replaces": GENERAL}, "classes": {"confidence": "likely"}}
 PLAIN = ("cause", "confidence", "bare", "consequence", "topic", "outcome", "depth", "raised", "spared")
 
@@ -63,6 +66,11 @@ class CrashPattern(Struct, frozen=True, kw_only=True):
     consequence: bool = False
     topic: str | None = None
     outcome: str | None = None
+
+    def is_by_place(self, headline: str) -> bool:
+        """Whether only the code that raised a plain exception led to it: any words would do."""
+        kind = None if self.regexes or self.classes or self.signals or self.statement else PLAIN_CLASS.match(headline)
+        return kind is not None and self.headline.search(f"{kind[0]}: plate") is not None
 
     def fits(self, role: str | None, statement: str) -> bool:
         """Whether code of a role with this statement is meant: by both, where the pattern has both."""
