@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import unified_diff
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ from tuner_tui.settings.dialects.job_files import kind_of_name
 from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, known_names, required_options
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
+    WORD,
     find_program,
     pattern_of,
     read_source,
@@ -205,7 +207,8 @@ def _with_sources(
     halves = [training.stated.get(f"{half}_length") for half in ("input", "output")]
     if None not in halves and settings.get("max_length") in halves and training.task != "seq2seq":
         settings = {name: value for name, value in settings.items() if name != "max_length"}  # a sample has both
-    return {**settings, **_of_global_batch(settings, training, flatten(file.values))}, training, sources
+    flat, program = flatten(file.values), program_of(file.words or training.command, path)
+    return {**settings, **_of_global_batch(settings, training, flat, program)}, training, sources
 
 
 def _notes_on_files(
@@ -282,8 +285,13 @@ def _of_launcher(job: CommandJob) -> Mapping[str, Value]:
     return {"precision": word} if word in ("bf16", "fp16") and "accelerate" in job.command[:3] else {}
 
 
-def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any]) -> Mapping[str, Value]:
-    """The micro batch or the accumulation by a batch of all devices together, where their number is known."""
+def _of_global_batch(
+    settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any], program: Path | None
+) -> Mapping[str, Value]:
+    """The micro batch or the accumulation by a batch of all devices together, where their number is known.
+
+    It has a name for that, or the program divides it.
+    """
     if any(leaf_pattern("device_train_microbatch_size").search(key) for key, value in flat.items() if value == "auto"):
         return {}
     pattern = leaf_pattern(words_of("global_batch"))
@@ -291,9 +299,22 @@ def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mappi
     texts = (str(value) for key, value in values if pattern.search(key) and "val" not in key)
     wholes = {int(text) for text in texts if text.isdecimal()}
     whole, devices = next(iter(wholes), 0), job.copies(process_count(job))
+    micro, steps = (settings.get(name) for name in ("per_device_train_batch_size", "gradient_accumulation_steps"))
+    numbers, kinds = {"devices": devices, "steps": steps if isinstance(steps, int) else 1}, words_of("divisors").items()
+    divided: dict[str, Value] = {}
+    for match in pattern_of("divided_batch").finditer(source_of(program) if program and "gpus" in job.stated else ""):
+        parts = WORD.findall(match["batch"])
+        value = next((flat[key] for start in range(len(parts)) if (key := ".".join(parts[start:])) in flat), None)
+        names = re.findall(r"\w+(?=\(\)|\W*$|\)|\s*[*/])", match["by"])
+        by = [numbers[kind] for name in names for kind, pattern in kinds if re.fullmatch(pattern, name)]
+        for name in ("per_device_train_batch_size", "per_device_eval_batch_size") if len(by) == len(names) else ():
+            batch = settings.get(name)
+            if isinstance(batch, int) and str(value) == str(batch) and batch >= prod(by):
+                divided.setdefault(name, batch // prod(by))
+    if divided:
+        return divided
     if len(wholes) != 1 or "gpus" not in job.stated or whole % devices:
         return {}
-    micro, steps = (settings.get(name) for name in ("per_device_train_batch_size", "gradient_accumulation_steps"))
     factor = micro if steps is None else 1 if micro is not None else steps
     each, rest = divmod(whole // devices, factor if isinstance(factor, int) else 1)
     if rest or (micro is not None and steps is not None):

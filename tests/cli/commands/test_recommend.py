@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import Result
 
 from tests.cli.invoke import invoke
@@ -143,6 +144,20 @@ def test_without_a_gpu_only_given_values_are_written(tmp_path: Path) -> None:
     assert file.read_text() == TOOL_FILE.replace("sequence_len: 512", "sequence_len: 256")
     assert call(str(file), "--write", "--gpu", "cpu").exit_code == 0
     assert "bf16: false\n" in file.read_text()
+
+
+def test_what_needs_workers_is_off_without_them(tmp_path: Path) -> None:
+    file = tmp_path / "my.yml"
+    file.write_text(
+        "model_name_or_path: gpt2\ndataset_name: d\nper_device_train_batch_size: 2\ndataloader_num_workers: 4\n"
+        "dataloader_persistent_workers: true\ndataloader_prefetch_factor: 2\n"
+    )
+    one_core = caller(box(make_gpu("T4", gib=15.0), cores=1))
+    assert one_core(str(file), "--write").exit_code == 0
+    values = yaml.safe_load(file.read_text())
+    assert values["dataloader_num_workers"] == 0
+    assert not values["dataloader_persistent_workers"]
+    assert values.get("dataloader_prefetch_factor") is None
 
 
 def test_a_file_that_keeps_its_training_on_the_processor_gets_its_values(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_planned
+from tuner_tui.settings.rules import find_problems
 from tuner_tui.settings.tool_file import update_tool_file
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS
 
@@ -150,7 +151,13 @@ def print_patch(
     else:
         names = flags | {setting.name for setting in recommendation.advised if setting.name in SPEED_SETTINGS}
     targets = None if machine.interpreter is None else machine.interpreter.training_arguments
-    update = update_tool_file(path, recommendation.settings, names, targets, flags)
+    settings = recommendation.settings
+    # What the file says may not go with the new values: persistent workers with none.
+    after = replace(resolved.settings, **{name: getattr(settings, name) for name in names})
+    for problem in find_problems(after, gpus=None, interpreter=None):
+        if problem.severity == "error" and names & {*problem.fields} and not flags & problem.fix.keys():
+            names, settings = names | problem.fix.keys(), replace(settings, **problem.fix)
+    update = update_tool_file(path, settings, names, targets, flags)
     try:
         if write and update.diff:
             write_durable(path, update.content, overwrite=True)

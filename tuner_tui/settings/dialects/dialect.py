@@ -581,7 +581,7 @@ def _written_keys(dialect: Dialect, name: str, value: Value, file_values: Mappin
     if value in special:
         places = keys_in_file(dialect, file_values) if dialect.older else {}
         given = {str(file_values.get(places.get(key, key))) for key in special[value]}
-        older = dialect.older if given & {*map(str, dialect.older.values())} else {}
+        older = {} if not file_values or given & dialect.older.keys() else dialect.older
         return {key: older.get(word, word) if isinstance(word, str) else word for key, word in special[value].items()}
     return {dialect.names[name]: value} if name in dialect.names else None
 
