@@ -9,7 +9,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from tests.fakes.inventories import box, python
+from tests.fakes.inventories import box, make_gpu, python
 from tests.memory.shapes import GPT2
 from tuner_tui.advice.preflight import (
     FileSystem,
@@ -42,6 +42,7 @@ def checks(
         can_write=lambda name: name != "/read-only",
         free_bytes=lambda name: int(free_gib * GIB),
         find_program=lambda name: None if name == "axolotl" and "axolotl" not in there else f"/bin/{name}",
+        missing_modules=lambda names: [name for name in names if name not in there],
     )
     file = TrainingFile(Path("/work/my.yml"), values, parsed, JOB)
     folder = changes.pop("state_folder", "/state")
@@ -120,3 +121,62 @@ def test_the_files_that_values_name() -> None:
     names = named_paths({"stage": "sft", "dataset": "identity,mine"})
     assert [name.path for name in names] == ["data/dataset_info.json"]
     assert named_paths({"stage": "sft", "dataset": "identity", "dataset_dir": "ONLINE"}) == ()
+
+
+def opened(
+    folder: Path, command: str, text: str = "", notes: tuple[str, ...] = (), **sources: str
+) -> list[PreflightCheck]:
+    """The checks of a shell script with a command, next to scripts with `sources`, on a machine with two GPUs."""
+    for name, source in {"LICENSE": "", **{f"{name}.py": source for name, source in sources.items()}}.items():
+        (folder / name).write_text(source)
+    path = folder / "go.sh"
+    path.write_text(f"{text}\n{command}\n")
+    job = CommandJob(command=tuple(command.split()), apply="hf-args", dialect="hf-args", cwd=str(folder))
+    files = FileSystem(
+        exists=lambda name: True,
+        can_write=lambda name: True,
+        free_bytes=lambda name: None,
+        find_program=lambda name: name,
+        missing_modules=lambda names: [name for name in names if name not in ("torch", "os")],
+    )
+    file = TrainingFile(path, {}, resolved(), job, dialects()["hf-args"], notes)
+    return [*file_checks(file, box(make_gpu("T4"), make_gpu("T4")), python(), files, str(folder))]
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "asked"),
+    [
+        ("torchrun --nproc_per_node 8 fit.py", "", 8),
+        ("accelerate launch --num_processes 4 fit.py", "", 4),
+        ("torchrun --nproc_per_node 2 fit.py", "", None),
+        ("torchrun --nproc_per_node 8 fit.py", "#SBATCH --gres=gpu:8", None),
+        ("torchrun --nnodes 4 --nproc_per_node 2 fit.py", "", None),
+    ],
+)
+def test_more_gpus_than_the_machine_has(tmp_path: Path, command: str, text: str, asked: int | None) -> None:
+    (check,) = [check for check in opened(tmp_path, command, text) if check.name == "GPUs"] or [None]
+    assert (check is None) == (asked is None)
+    assert check is None or check.sentence == f"The training asks for {asked} GPUs, and 2 are visible here."
+
+
+def test_what_a_program_imports_is_installed(tmp_path: Path) -> None:
+    tried = "try:\n    import apex\nexcept ImportError:\n    pass\n"
+    fit = f"import os, cv2\nfrom parts import Net\n{tried}def f():\n    import late\n"
+    parts = "import torch, einops as e\nif True:\n    import triton\n"
+    (check,) = [c for c in opened(tmp_path, "python fit.py", fit=fit, parts=parts) if c.name == "Imports"]
+    assert check.sentence == "fit.py imports cv2, einops, which /env/bin/python does not have."
+    assert check.advice == "/env/bin/python -m pip install opencv-python einops"
+    assert "Imports" not in {c.name for c in opened(tmp_path, "python fit.py", "pip install -r r.txt", fit=fit)}
+
+
+def test_an_argument_that_the_installed_release_has_not(tmp_path: Path) -> None:
+    note = "evaluation_strategy is read as eval_strategy steps: removed by transformers 4.51"
+    (check,) = [c for c in opened(tmp_path, "python fit.py", notes=(note,), fit="") if c.name == "Arguments"]
+    assert check.advice == "Write eval_strategy in its place."
+    pinned = opened(tmp_path, "python fit.py", "pip install transformers==4.40", notes=(note,), fit="")
+    assert "Arguments" not in {c.name for c in pinned}
+
+
+def test_the_folder_that_a_section_saves_to() -> None:
+    check = checks({"output": {"dir": "/big"}}, resolved(save_total_limit=3), free_gib=2)["Checkpoints"]
+    assert "are free for /big" in check.sentence

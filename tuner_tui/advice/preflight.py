@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -31,10 +32,19 @@ from tuner_tui.memory.closed_form import (
 )
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.command_training import own_settings, takes_arguments
-from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, leaf_pattern, texts_in, to_fill_in
+from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, leaf_pattern, texts_in, to_fill_in
 from tuner_tui.settings.dialects.file_formats import form_of_file
-from tuner_tui.settings.dialects.script_search import words_of
-from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind, process_count, state_sharding
+from tuner_tui.settings.dialects.script_search import MODULE, imported_packages, read_source, words_of
+from tuner_tui.settings.dialects.shell_script import read_options
+from tuner_tui.settings.dialects.tool_job import program_of
+from tuner_tui.settings.distributed import (
+    best_kind,
+    gpus_of_job,
+    is_same_kind,
+    process_count,
+    state_sharding,
+    trains_on_cpu,
+)
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
 from tuner_tui.settings.rules import find_problems
@@ -198,7 +208,7 @@ def settings_checks(
         state: CheckState = "wrong" if problem.severity == "error" else "warning"
         yield PreflightCheck("Settings", state, problem.sentence, right)
     if not problems:
-        yield PreflightCheck("Settings", "good", "No conflict among the settings or with this machine was found.")
+        yield PreflightCheck("Settings", "good", "No conflict among the settings was found.")
 
 
 CHOOSE_INTERPRETER = Remedy(
@@ -248,6 +258,7 @@ class FileSystem(Struct, frozen=True):
     can_write: Callable[[str], bool]
     free_bytes: Callable[[str], int | None]
     find_program: Callable[[str], str | None]
+    missing_modules: Callable[[Sequence[str]], Collection[str]]
 
 
 class TrainingFile(Struct, frozen=True):
@@ -271,7 +282,10 @@ def file_checks(
     return (
         *(PreflightCheck("Settings", "warning", f"{wrong}.") for wrong in wrong_values if " must be " in wrong),
         *program_checks(file.job, files, file.notes),
+        *device_checks(file, inventory),
         *package_checks(file, interpreter),
+        *import_checks(file, interpreter, files),
+        *argument_checks(file, interpreter),
         *path_checks(file, files),
         *length_checks(file.resolved, shape),
         *checkpoint_checks(file, shape, files),
@@ -321,6 +335,54 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
         yield PreflightCheck("Packages", "good", f"{', '.join(needed)}: installed.")
 
 
+def device_checks(file: TrainingFile, inventory: Inventory) -> Iterator[PreflightCheck]:
+    """Whether this machine has the GPUs that the command asks for, unless it is for another one or several."""
+    job, gpus = file.job, len(visible_gpus(inventory))
+    if isinstance(job, BuiltinJob) or job.launcher != "plain" or not gpus or trains_on_cpu(job):
+        return
+    count = process_count(job, gpus)
+    if count > gpus and not _says(file, "elsewhere"):
+        sentence = f"The training asks for {count} GPUs, and {gpus} {'are' if gpus > 1 else 'is'} visible here."
+        yield PreflightCheck("GPUs", "wrong", sentence, f"Ask for {gpus}: the effective batch changes with it.")
+
+
+def _says(file: TrainingFile, pattern: str) -> bool:
+    """Whether the text of the file, or its command, has a pattern of `requirements.yaml`."""
+    text = f"{read_source(file.path)}\n{' '.join(getattr(file.job, 'command', ()))}"
+    return re.search(read_data_file(REQUIREMENTS)[pattern], text, re.VERBOSE) is not None
+
+
+def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSystem) -> Iterator[PreflightCheck]:
+    """Whether the interpreter has what the program of the command imports whatever happens."""
+    job = file.job
+    if isinstance(job, BuiltinJob) or job.is_unnamed or "torch" not in interpreter.packages:
+        return
+    script = program_of(job.command, file.path)
+    modules = [name.partition(".")[0] for option, name in pairwise(job.command) if option in MODULE and script is None]
+    names = imported_packages(script) if script is not None and script.suffix == ".py" else modules
+    if (
+        names
+        and not (_says(file, "elsewhere") or _says(file, "installs"))
+        and (missing := files.missing_modules(names))
+    ):
+        by_pip = read_data_file(REQUIREMENTS)["by_pip"]
+        words = " ".join(filter(None, (by_pip.get(name, name) for name in missing)))
+        program = "The command starts" if script is None else f"{script.name} imports"
+        sentence = f"{program} {', '.join(missing)}, which {interpreter.path} does not have."
+        yield PreflightCheck("Imports", "wrong", sentence, f"{interpreter.path} -m pip install {words}")
+
+
+def argument_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[PreflightCheck]:
+    """Whether the installed `TrainingArguments` have the names that the file uses."""
+    names, release = interpreter.training_arguments, interpreter.packages.get("transformers")
+    of_script = file.dialect is None or file.dialect.name not in (HF, *PLAIN.values())
+    for note in () if names is None or of_script or _says(file, "pins") else file.notes:
+        old, is_old, meant = note.partition(" is read as ")
+        if is_old and "removed by transformers" in meant and old not in (names or {}):
+            sentence = f"transformers {release} has no argument {old}: it was {meant.partition(': ')[2]}."
+            yield PreflightCheck("Arguments", "wrong", sentence, f"Write {meant.split()[0]} in its place.")
+
+
 def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightCheck]:
     """Whether the files and folders that the file names are there, and all values are those of its user."""
     computes = form_of_file(file.path) == "python"  # `<source>` stands for what only the run knows
@@ -330,8 +392,8 @@ def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightChec
         sentence = f"These stand for values of your own: {', '.join(map(shorten_text, to_give))}."
         yield PreflightCheck("Files", "wrong", sentence, f"Put them into {file.path}.")
     named = [entry for entry in named_paths(file.values, file.dialect) if not to_fill_in(entry.path)]
-    missing = [entry for entry in named if not files.exists(entry.path)]
-    for entry in missing:
+    missing = {entry.path: entry for entry in reversed(named) if not files.exists(entry.path)}
+    for entry in reversed(missing.values()):
         sentence = f"{entry.key}: the {entry.kind} {entry.path} does not exist."
         yield PreflightCheck("Files", "wrong", sentence, _remedy(entry, file, files))
     if named and not missing and not to_give:
@@ -362,8 +424,11 @@ def required_packages(values: Mapping[str, Any]) -> dict[str, str]:
     """The packages that the values of a tool's file ask for, by distribution name, and the key and value that do."""
     table = read_data_file(REQUIREMENTS)
     packages: dict[str, str] = {}
-    for key, value in _leaves(values):
+    leaves = [*_leaves(values)]
+    for key, value in leaves:
         word = str(value).strip().lower()
+        if any(key.endswith(f".{other}") for other, _ in leaves):
+            continue  # of a variant that nothing here chooses
         for row in table["packages"]:
             asks = re.search(row["value"], word) if "value" in row else word not in table["off_words"]
             if asks and re.fullmatch(row["key"], key.rpartition(".")[2]):
@@ -438,9 +503,11 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
     settings, chosen = replace(file.resolved.settings, **of_script), chosen | of_script.keys()
     if settings.save_strategy == "no":
         return
-    outputs = map(file.values.get, read_data_file(REQUIREMENTS)["output_keys"])
-    folder = next((value for value in outputs if isinstance(value, str)), ".")
-    if (free := files.free_bytes(folder)) is None:
+    leaves = {**read_options(getattr(job, "command", ())), **dict(_leaves(file.values))}
+    output = re.compile(read_data_file(REQUIREMENTS)["output_keys"])
+    folder = next((value for key, value in leaves.items() if isinstance(value, str) and output.fullmatch(key)), ".")
+    is_unsaid = folder == "." and file.dialect is not None and not file.dialect.programs  # which names a folder
+    if is_unsaid or (free := files.free_bytes(folder)) is None:
         return
     size = checkpoint_bytes(shape, settings, training_code_of(job, None))
     limit = settings.save_total_limit if "save_total_limit" in chosen else None

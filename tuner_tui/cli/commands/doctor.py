@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Annotated
 
 import typer
@@ -20,7 +23,13 @@ from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.core.text import hanging_lines
 from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
 from tuner_tui.hardware.environment import visible_indexes
-from tuner_tui.hardware.interpreter import default_interpreter, find_incompatibilities, probe_versions
+from tuner_tui.hardware.interpreter import (
+    VERSIONS_TIMEOUT_S,
+    default_interpreter,
+    find_incompatibilities,
+    probe_versions,
+    run_interpreter,
+)
 from tuner_tui.hardware.system_info import read_space
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import missing_path_problem
@@ -91,7 +100,7 @@ def doctor(
         file_values = parse_file(read_file_text(path), path).values
         training_file = TrainingFile(path, file_values, chosen, job, dialect, loaded.notes)
         cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
-        local = local_files(cwd)
+        local = local_files(cwd, machine.interpreter.path)
         checks = (*checks, *file_checks(training_file, machine.inventory, machine.interpreter, local, str(state_dir())))
     print_report(checks, as_json, (line for check in checks for line in _check_lines(check)))
     if any(check.state == "wrong" for check in checks):
@@ -116,17 +125,26 @@ def _print_hardware(interpreter: Path | None, as_json: bool) -> None:
     print_report(document, as_json, [head, *row_lines(hardware_rows(inventory, python, report_width()))])
 
 
-def local_files(cwd: Path) -> FileSystem:
-    """Return this machine's files as a training sees them that starts in `cwd`."""
+MISSING = "import sys; from importlib.util import find_spec; print(*(n for n in sys.argv[1:] if not find_spec(n)))"
+
+
+def local_files(cwd: Path, python: str) -> FileSystem:
+    """Return this machine's files as a training sees them that `python` runs and that starts in `cwd`."""
 
     def path(name: str) -> Path:
         return cwd / Path(name).expanduser()
+
+    def missing(names: Sequence[str]) -> list[str]:
+        with suppress(OSError, TimeoutExpired):
+            return run_interpreter([python, "-", *names], MISSING, VERSIONS_TIMEOUT_S)[0].split()
+        return []
 
     return FileSystem(
         exists=lambda name: os.path.exists(path(name)),  # noqa: PTH110  Path.exists raises where it may not look
         can_write=lambda name: (space := read_space(path(name))) is not None and space.writable,
         free_bytes=lambda name: None if (space := read_space(path(name))) is None else space.free_bytes,
         find_program=shutil.which,
+        missing_modules=missing,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import stat
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from glob import glob
 from itertools import islice
@@ -130,14 +132,17 @@ def find_program(file: Path, names: Collection[PurePath], folder: str = "") -> P
     return next(near, ends[0] if len(ends) == 1 else None)
 
 
-def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
-    """The script and the modules of its checkout that it imports, and theirs, each with its source."""
+def own_modules(script: Path, certain: bool = False) -> Iterator[tuple[Path, str]]:
+    """The script and the modules of its checkout that it imports, and theirs, each with its source.
+
+    With `certain`, only what each imports whatever happens, and that instead of the whole source.
+    """
     # Breadth first: options are often declared in `config.py` or `args.py`. Installed packages are not followed.
     roots = [script.parent, *(folder for folder in _folders_above(script) if folder != script.parent)]
     waiting, seen = [script], {script}
     while waiting:
         file = waiting.pop(0)
-        source = read_source(file)
+        source = _certain_imports(read_source(file)) if certain else read_source(file)
         yield file, source
         for dots, name, imported in IMPORT.findall(source):
             bases = [file.parents[min(len(dots), len(file.parents)) - 1]] if dots else roots
@@ -149,6 +154,27 @@ def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
                 if module not in seen and len(seen) < MOST_MODULES and module.is_file():
                     seen.add(module)
                     waiting.append(module)
+
+
+def _certain_imports(source: str) -> str:
+    """The imports at the top of a source: neither those that it tries nor those of a branch or a function."""
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        nodes = (node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom))
+        return "\n".join(map(ast.unparse, nodes))
+    return ""
+
+
+def imported_packages(script: Path) -> tuple[str, ...]:
+    """The packages that a script and its modules import whatever happens and of which its checkout has no module."""
+    lines = [line for _, source in own_modules(script, certain=True) for line in IMPORT.findall(source)]
+    names = {top for dots, name, words in lines if not dots for top in ([name] if name else re.split(r",\s*", words))}
+    tops = {re.split(r"[. ]", name)[0] for name in names}
+    folders = [script.parent, *_folders_above(script)]
+    own = {part for file in _whole_checkout(folders[-1]) for part in (file.stem, *file.relative_to(folders[-1]).parts)}
+    near = {
+        name for name in tops for folder in folders if (folder / name).is_dir() or (folder / f"{name}.py").is_file()
+    }
+    return tuple(sorted(tops - own - near))
 
 
 def source_of(script: Path) -> str:
