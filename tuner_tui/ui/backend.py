@@ -71,6 +71,7 @@ from tuner_tui.ui.records import (
     PresetOutlook,
     TrainingConfig,
     translate_errors,
+    translates_errors,
 )
 from tuner_tui.ui.report_file import render_report
 from tuner_tui.ui.tunings import Tunings
@@ -89,12 +90,13 @@ MAX_RECENT_RUNS = 8
 MAX_LISTED_RUNS = 200
 
 
+@translates_errors
 @dataclass
 class Backend:
     """The rest of the program as seen by the screen.
 
-    Calls may block on files, processes or a driver, so the app makes them on threads. Those that can fail raise
-    `BackendError`. `recommend` and `environment_findings` only compute and are called on the event loop.
+    Calls may block on files, processes or a driver, so the app makes them on threads. `recommend` and
+    `environment_findings` only compute and are called on the event loop.
 
     The fields hold what the command line and the environment set over any preset: `flags` are the values of `--set`,
     `fallback` is the number of automatic retries after running out of memory, or None for the job's own.
@@ -110,14 +112,12 @@ class Backend:
     recommend = staticmethod(with_recommended)
     environment_findings = staticmethod(environment_findings)
 
-    @translate_errors()
     def memory_parts(self, request: EstimateRequest) -> PeakMemory:
         """Return where the memory goes, by a trace that may take 30 s."""
         return self.estimates.parts(request)
 
     # presets
 
-    @translate_errors()
     def list_presets(self, inventory: Inventory | None) -> Sequence[PresetEntry]:
         """Return all presets, those made for the machine first, those that cannot be loaded included."""
         entries = list_presets()
@@ -125,7 +125,6 @@ class Backend:
             return entries
         return suiting_first(entries, visible_gpus(inventory), inventory.cpu.usable_cores)
 
-    @translate_errors()
     def preset_outlooks(
         self, entries: Sequence[PresetEntry], inventory: Inventory, interpreter: Interpreter
     ) -> Mapping[str, PresetOutlook]:
@@ -151,7 +150,6 @@ class Backend:
             outlooks[entry.name] = PresetOutlook(lacks, memory)
         return outlooks
 
-    @translate_errors()
     def load_preset(self, name: str) -> TrainingConfig:
         """Return the preset `name` with tuner.yaml, environment and flags applied."""
         default = BuiltinJob()
@@ -164,7 +162,6 @@ class Backend:
         base = None if training.loaded is None else training.loaded.preset
         return TrainingConfig(training.resolved, job, name, base=base, notes=training.notes)
 
-    @translate_errors()
     def save_preset(self, name: str, config: TrainingConfig, overwrite: bool) -> None:
         """Save the chosen settings and the job; recommended values are left out, as they depend on the machine.
 
@@ -181,7 +178,6 @@ class Backend:
             raise NameTakenError(question, shipped=True)
         save_preset(preset, path, overwrite=overwrite)
 
-    @translate_errors()
     def update_of_file(self, config: TrainingConfig) -> FileUpdate | None:
         """Return what the settings change in the training tool's file that they come from; None if they do not."""
         path = Path(config.preset or "")
@@ -190,11 +186,9 @@ class Backend:
         given = config.resolved.given
         return update_tool_file(path, config.resolved.settings, given, despite_auto=given)
 
-    @translate_errors()
     def write_file(self, update: FileUpdate) -> None:
         write_durable(update.path, update.content, overwrite=True)
 
-    @translate_errors()
     def export_settings(self, config: TrainingConfig) -> tuple[str, str]:
         """Return what is exported, and its text: the training tool's file with the settings, or they in its words."""
         update = self.update_of_file(config)
@@ -208,7 +202,6 @@ class Backend:
         """Return the unsaved changes that were left the last time that `config` was open."""
         return read_draft(draft_path(state_dir() / "drafts", config))
 
-    @translate_errors()
     def keep_draft(self, config: TrainingConfig, draft: Draft) -> None:
         """Keep unsaved changes for the next time that `config` is open; an empty draft takes away the last one."""
         path = draft_path(state_dir() / "drafts", config)
@@ -264,7 +257,6 @@ class Backend:
             memory_limit_bytes=record.memory_limit_bytes,
         )
 
-    @translate_errors()
     def offer_launch(self, config: TrainingConfig) -> LaunchOffer:
         """Prepare a run; nothing is started yet."""
         prepared = prepare(config.launch_request())
@@ -273,7 +265,6 @@ class Backend:
         lines = [line for line in launch_summary(prepared) if config.job.kind == "command" or line[0] != "Command"]
         return LaunchOffer("", [*_changes_since_last(config), *lines], start)
 
-    @translate_errors()
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> LaunchOffer:
         """Plan a restart of the run, with the settings of `config` if it trains the same job.
 
@@ -289,7 +280,6 @@ class Backend:
         plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=not completed)
         return _restart_offer(plan, RunReader(run).poll().state, record)
 
-    @translate_errors()
     def offer_retry(self, folder: Path, remedy: Remedy, cause: str, config: TrainingConfig | None) -> LaunchOffer:
         """Plan to start the ended run again with `remedy`, from its last checkpoint, or from step 0 without one.
 
@@ -307,14 +297,12 @@ class Backend:
             resolved = structs.replace(resolved, env_remedies=(origin.remedy,))
         return _restart_offer(plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True), state, record)
 
-    @translate_errors()
     def write_report(self, scene: EndScene, name: str) -> Path:
         """Write the report of a run that has ended to a new file, of the kind that its ending says."""
         path = Path(name).expanduser().absolute()
         write_durable(path, render_report(scene, path.suffix).encode(), overwrite=False)
         return path
 
-    @translate_errors()
     def list_runs(self) -> Sequence[RunRow]:
         snapshot, now_s = ProcessSnapshot(), time.time()
         return [list_run_or_damage(folder, now_s, snapshot) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]
@@ -344,38 +332,32 @@ class Backend:
 
         return compare_runs(RunFolder(first), RunFolder(second))
 
-    @translate_errors()
     def adopt_run(self, folder: Path) -> None:
         """Start a new supervisor for a run that lost its own while the training lives; leave other runs alone."""
         status = read_status(RunFolder(folder))
         if status.kind == "lost" and status.training_alive:
             adopt(RunFolder(folder))
 
-    @translate_errors()
     def follow_run(self, folder: Path) -> FollowedRun:
         from tuner_tui.ui.followed_run import follow_run
 
         return follow_run(RunFolder(folder))
 
-    @translate_errors()
     def send_order(self, folder: Path, order: Order) -> None:
         give_order(RunFolder(folder), order)
 
-    @translate_errors()
     def inspect_run(self, folder: Path) -> Inspection:
         """Ask the processes of a run where they are; takes two seconds at most."""
         from tuner_tui.runs.read.live_inspection import inspect_folder  # asked rarely, and half a megabyte
 
         return inspect_folder(RunFolder(folder))
 
-    @translate_errors()
     def profile_run(self, folder: Path) -> RunProfile:
         """Profile ten steps of a run; takes as long as some thirty steps."""
         from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder
 
         return profile_folder(RunFolder(folder), PROFILED_STEPS)
 
-    @translate_errors()
     def replay_run(self, folder: Path) -> Replay:
         """Train the steps before a loss that is not finite again, from the newest checkpoint before it."""
         from tuner_tui.tuning.replayed_run import replay_run
@@ -393,19 +375,16 @@ class Backend:
             make_private(_opened_marker().parent)
             _opened_marker().touch()
 
-    @translate_errors()
     def tuning_to_open(self) -> Path | None:
         """Return the newest tuning if it runs, or has ended since a screen was opened the last time."""
         newest = next(iter(list_tunings(tunings_dir(os.environ))), None)
         shown = newest is not None and (newest.live or not was_opened_since(newest.trials))
         return newest.path if newest is not None and shown else None
 
-    @translate_errors()
     def wake_queue(self) -> None:
         """Start the process that starts waiting runs again where it was killed."""
         revive_waiter(runs_dir())
 
-    @translate_errors()
     def shortage(
         self, config: TrainingConfig, inventory: Inventory, interpreter: Interpreter | None, sample: Sample | None
     ) -> str:
@@ -413,7 +392,6 @@ class Backend:
         need = _queue_need(config.launch_request(), inventory, interpreter)
         return shortage_by(runs_dir(), need, inventory.gpus, sample)
 
-    @translate_errors()
     def offer_queueing(
         self, config: TrainingConfig, inventory: Inventory | None, interpreter: Interpreter | None
     ) -> LaunchOffer:

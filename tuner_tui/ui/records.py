@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import isfunction
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -26,6 +27,7 @@ from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.view.tuning_rows import LiveTrial
 
+T = TypeVar("T")
 DEMO = "demo"
 """The preset that is shown where nothing was asked for."""
 
@@ -52,6 +54,14 @@ def translate_errors() -> Iterator[None]:
             raise BackendError("The folder in which tuner-tui was started no longer exists.") from error
         file_name = f" ({error.filename})" if error.filename else ""
         raise BackendError(f"{error.strerror or error}{file_name}.") from error
+
+
+def translates_errors(cls: type[T]) -> type[T]:
+    """Let every public method of the class raise `BackendError` for what the user can act on."""
+    for name, method in list(vars(cls).items()):
+        if isfunction(method) and not name.startswith("_"):
+            setattr(cls, name, translate_errors()(method))
+    return cls
 
 
 class TrainingConfig(Struct, frozen=True):

@@ -42,7 +42,7 @@ from tuner_tui.ui.records import (
     TuningPlan,
     TuningSnapshot,
     TuningWish,
-    translate_errors,
+    translates_errors,
 )
 from tuner_tui.view.tuning_rows import LiveTrial
 
@@ -54,10 +54,10 @@ PLAN_SUMMARY = (
 )
 
 
+@translates_errors
 class Tunings:
-    """The tunings on this machine. Calls may block on files; those that can fail raise `BackendError`."""
+    """The tunings on this machine. Calls may block on files."""
 
-    @translate_errors()
     def plan(
         self,
         config: TrainingConfig,
@@ -95,7 +95,6 @@ class Tunings:
             lines.append(("GPUs", "one trial at a time: only one is free"))
         return TuningPlan(lines, needed.minutes, _placements(request, len(gpus)), gpus)
 
-    @translate_errors()
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
         from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning
 
@@ -106,7 +105,6 @@ class Tunings:
         start_tuning(folder, TunerSpec(request.job, request.environ, wish.minutes))
         return folder.path
 
-    @translate_errors()
     def list_newest(self) -> Mapping[Path, TuningView]:
         """Return the newest tunings by their folders; one whose creation was interrupted has nothing to show."""
         created = (folder for folder in list_tunings(tunings_dir(os.environ)) if folder.record.exists())
@@ -137,17 +135,14 @@ class Tunings:
             running = live or view.status == "running"
             yield TuningSnapshot(view, now_s, _live_trials(view, now_s)) if running else TuningSnapshot(view, None)
 
-    @translate_errors()
     def is_same_job(self, folder: Path, config: TrainingConfig) -> bool:
         """Whether the tuning in `folder` trains the job of `config`."""
         return config.trains(read_tuning_record(TuningFolder(folder)).job)
 
-    @translate_errors()
     def abort(self, folder: Path) -> None:
         """Ask the tuning to stop its trial and end; what was measured is kept."""
         TuningFolder(folder).abort()
 
-    @translate_errors()
     def resume(self, folder: Path, config: TrainingConfig | None, minutes: float) -> None:
         """Resume an aborted tuning for at most `minutes`."""
         from tuner_tui.tuning.create import TunerSpec, start_tuning
