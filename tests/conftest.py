@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.late_module import LateModule, one_worker
-from tuner_tui.core.procfs import PROC, all_processes, descendants_in, is_alive, read_command, read_text
+from tuner_tui.core.procfs import PROC, all_processes, descendants_in, is_alive, read_command_line, read_proc_text
 
 OWN_FOLDERS = ("TUNER_STATE_DIR", "XDG_CONFIG_HOME")
 # Nothing here judges the speed of the machine, and what fails is the change, not the draw.
@@ -51,9 +51,9 @@ def _processes_of(folder: str) -> dict[int, str]:
         process
         for process in processes
         if process.pid in below
-        or any(folder in read_text(PROC / f"{process.pid}/{name}") for name in ("environ", "cmdline"))
+        or any(folder in read_proc_text(PROC / f"{process.pid}/{name}") for name in ("environ", "cmdline"))
     ]
-    commands = {process.pid: " ".join(read_command(process.pid)) for process in left if is_alive(process)}
+    commands = {process.pid: " ".join(read_command_line(process.pid)) for process in left if is_alive(process)}
     return {pid: command for pid, command in commands.items() if not any(word in command for word in OF_PYTHON)}
 
 

@@ -99,7 +99,7 @@ def test_remedies() -> None:
         for name, row in rows.items()
         for problem in misspelled(row, ("title", "why"), (*table.TEXTS, "if", "set", "env", "speed", "own-line"))
     ]
-    words = {*table.FACTS, *table.WORDS, *FIELDS, *table.read_table("log-signs")}
+    words = {*table.FACTS, *table.WORDS, *FIELDS, *table.read_part("log-signs")}
     problems += [
         f"{name}: no setting {key}" for name, row in rows.items() for key in row.get("set", {}).keys() - FIELDS
     ]

@@ -15,9 +15,9 @@ from tuner_tui.core.procfs import (
     identify_process,
     is_alive,
     list_pids,
-    read_command,
+    read_command_line,
+    read_proc_text,
     read_stat,
-    read_text,
 )
 
 
@@ -43,9 +43,9 @@ def test_a_torn_or_missing_entry_is_none_and_a_zombie_has_ended(tmp_path: Path):
 
 def test_a_command_line_keeps_empty_arguments_but_those_at_its_end(tmp_path: Path):
     write_process(tmp_path, 7, ["python", "", "train.py"])
-    assert read_command(7, tmp_path) == ("python", "", "train.py")
-    assert read_command(8, tmp_path) == ()
-    assert read_text(tmp_path / "none") == ""
+    assert read_command_line(7, tmp_path) == ("python", "", "train.py")
+    assert read_command_line(8, tmp_path) == ()
+    assert read_proc_text(tmp_path / "none") == ""
 
 
 def test_this_process_and_its_child_are_found():

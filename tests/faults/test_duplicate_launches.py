@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.command_line import start_tuner, tuner
-from tuner_tui.core.procfs import list_pids, read_command
+from tuner_tui.core.procfs import list_pids, read_command_line
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.start import start_supervisor
 from tuner_tui.runs.store.folder import create_folder
@@ -43,4 +43,4 @@ def test_a_supervisor_that_is_given_up_starts_nothing_later(tmp_path: Path, monk
     folder = create_folder(tmp_path / "runs")
     with pytest.raises(LaunchError, match="did not start"):
         start_supervisor(folder, None, timeout_s=1.0)
-    assert not [pid for pid in list_pids() if str(folder.path) in read_command(pid)]
+    assert not [pid for pid in list_pids() if str(folder.path) in read_command_line(pid)]

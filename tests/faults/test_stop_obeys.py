@@ -16,7 +16,7 @@ import pytest
 from tests.faults.command_line import tuner
 from tests.runs.sandbox import supervisor_state, wait_gone
 from tuner_tui.core.files import wait_unlocked
-from tuner_tui.core.procfs import ProcessId, all_processes, identify_process, is_alive, read_command
+from tuner_tui.core.procfs import ProcessId, all_processes, identify_process, is_alive, read_command_line
 from tuner_tui.runs.launch.orders import give_order, wait_ended
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
@@ -227,7 +227,9 @@ ESCAPES = {
 
 def escaped(mark: str) -> list[ProcessId]:
     """The living shells of `DEAF_SHELL` with this mark."""
-    living = [identify_process(process.pid) for process in all_processes() if mark in read_command(process.pid)[-1:]]
+    living = [
+        identify_process(process.pid) for process in all_processes() if mark in read_command_line(process.pid)[-1:]
+    ]
     return [process for process in living if process is not None and is_alive(process)]
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tests.fakes.allocator import FakeAllocator
 from tuner_tui.core.files import read_data_file
-from tuner_tui.inspection.peak_memory import TABLE, RecordedPeak, RecordedStack, classify, parse_peak
+from tuner_tui.inspection.peak_memory import TABLE, RecordedPeak, RecordedStack, classify_allocation, parse_peak
 from tuner_tui.inspection.process_dump import StackFrame
 from tuner_tui.observer.site._tuner_observer.allocator_history import reduce_snapshot
 
@@ -32,7 +32,7 @@ def classified(calls: list[str]) -> tuple[str, str]:
     """What calls written as `function file`, the innermost first, are for."""
     module = calls[0].removeprefix("module ") if calls[0].startswith("module ") else ""
     frames = [StackFrame(file, 7, name) for name, _, file in (call.partition(" ") for call in calls[bool(module) :])]
-    return classify(RecordedStack(1, module=module), tuple(frames))
+    return classify_allocation(RecordedStack(1, module=module), tuple(frames))
 
 
 @pytest.mark.parametrize("rule", DOCUMENT["rules"], ids=lambda rule: rule["kind"])

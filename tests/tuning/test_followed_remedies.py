@@ -26,7 +26,13 @@ from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes, r
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import AppliedRemedy, Settings, Value
-from tuner_tui.tuning.followed_remedies import RunMeasurement, follow_remedies, incomparable, judge, measured_speed
+from tuner_tui.tuning.followed_remedies import (
+    RunMeasurement,
+    follow_remedies,
+    incomparable,
+    judge_remedies,
+    measured_speed,
+)
 
 __all__ = ["box"]
 GB = 1_000_000_000
@@ -74,7 +80,7 @@ WITH_CHECKPOINTING: dict[str, Value] = {"gradient_checkpointing": True}
 )
 def test_speed_and_peak_against_the_promise(speed: float, peak_gb: int, verdict: str, words: str) -> None:
     after = run("r002", speed, peak_gb, noise=0.001, settings=WITH_CHECKPOINTING)
-    outcome = judge([CHECKPOINTING], run("r001", 100.0, 20, noise=0.001), after)
+    outcome = judge_remedies([CHECKPOINTING], run("r001", 100.0, 20, noise=0.001), after)
     assert outcome.verdict == verdict
     assert words in outcome.sentence
     assert (outcome.before, outcome.after, outcome.names) == ("r001", "r002", ("checkpointing",))
@@ -93,7 +99,7 @@ def test_speed_and_peak_against_the_promise(speed: float, peak_gb: int, verdict:
 def test_a_promised_gain_needs_as_many_steps_as_the_noise(speed: float, noise: float, count: int, verdict: str) -> None:
     before = run("r001", noise=noise, count=count)
     after = run("r002", speed, noise=noise, count=count, settings={"torch_compile": True})
-    assert judge([COMPILE], before, after).verdict == verdict
+    assert judge_remedies([COMPILE], before, after).verdict == verdict
 
 
 def test_the_interval_holds_the_true_ratio_in_most_of_200_pairs() -> None:
@@ -137,7 +143,7 @@ def test_runs_that_do_not_compare(after: RunMeasurement, words: str) -> None:
     settings = after.situation.settings
     assert settings is not None
     changed = replace(after.situation, settings=settings.changed(torch_compile=True))
-    outcome = judge([COMPILE], before, replace(after, situation=changed))
+    outcome = judge_remedies([COMPILE], before, replace(after, situation=changed))
     assert (outcome.verdict, outcome.speed) == ("not comparable", None)
     assert words in outcome.sentence
 
@@ -165,8 +171,8 @@ def test_settings_that_do_not_change_the_speed_may_differ() -> None:
     after = run("r002", 130.0, settings={"torch_compile": True, "seed": 7, "max_steps": 900})
     before = run("r001", settings={"dataloader_num_workers": 0, "dataloader_prefetch_factor": None})
     workers = replace(COMPILE, before={"dataloader_num_workers": 0, "torch_compile": False})
-    assert judge([workers], before, after).verdict == "kept"
-    assert judge([COMPILE], BEFORE, after).verdict == "kept"
+    assert judge_remedies([workers], before, after).verdict == "kept"
+    assert judge_remedies([COMPILE], BEFORE, after).verdict == "kept"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +190,7 @@ def test_a_failure_that_a_remedy_answers(outcome: str | None, step: int, causes:
     before = run("r001", count=0, causes=("gpu-oom",), state=failed)
     finished = None if outcome is None else Finished(t=1.0, outcome=outcome)
     after = run("r002", causes=causes, state=training(step=step, finished=finished))
-    assert judge([smaller], before, after).verdict == verdict
+    assert judge_remedies([smaller], before, after).verdict == verdict
 
 
 @pytest.mark.parametrize(("after_gib", "same"), [("12.80", True), ("7.20", False)])
@@ -198,7 +204,7 @@ def test_equal_tensors_in_both_failures_tell_that_the_batch_is_not_the_cause(aft
     smaller = AppliedRemedy(
         "exact-split", "32 → 16", "gpu-oom", "r001", {"per_device_train_batch_size": 32}, None, None
     )
-    outcome = judge([smaller], failed("r001", "12.80"), failed("r002", after_gib))
+    outcome = judge_remedies([smaller], failed("r001", "12.80"), failed("r002", after_gib))
     assert (outcome.verdict, outcome.same_memory) == ("not kept", same)
     assert ("tensors took 12.8 GiB in both runs, so this is not what fills the memory" in outcome.sentence) == same
     another_step = replace(remedy("checkpointing"), name="exact-split", title="16 → 8")
@@ -215,7 +221,7 @@ def test_what_follows_from_the_workers_is_taken_back_with_them() -> None:
 
 def test_two_remedies_at_once_are_judged_together() -> None:
     after = run("r002", 100 * 0.84 * 1.3, 14, settings={"torch_compile": True, **WITH_CHECKPOINTING})
-    outcome = judge([CHECKPOINTING, COMPILE], BEFORE, after)
+    outcome = judge_remedies([CHECKPOINTING, COMPILE], BEFORE, after)
     assert outcome.verdict == "kept"
     assert outcome.title == "gradient checkpointing on and torch.compile on"
     assert "promised 12 % slower to 30 % faster" in outcome.sentence
@@ -235,10 +241,11 @@ def test_a_remedy_that_sets_a_variable_is_judged_by_it_alone() -> None:
     before = run("r001", 30.0, causes=("cpu-contended",))
     alone = run("r002", 90.0, job=BuiltinJob(env={"OMP_NUM_THREADS": "1"}))
     both = run("r002", 90.0, job=BuiltinJob(env={"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO"}))
-    assert "measured 3.0× as fast" in judge([fewer], before, alone).sentence
-    assert judge([fewer], before, both).sentence.startswith("other settings changed, too: NCCL_DEBUG;")
+    assert "measured 3.0× as fast" in judge_remedies([fewer], before, alone).sentence
+    assert judge_remedies([fewer], before, both).sentence.startswith("other settings changed, too: NCCL_DEBUG;")
     assert (
-        "other programs used the training's cores" in judge([replace(fewer, cause="data-wait")], before, alone).sentence
+        "other programs used the training's cores"
+        in judge_remedies([replace(fewer, cause="data-wait")], before, alone).sentence
     )
 
 

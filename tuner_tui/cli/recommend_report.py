@@ -16,7 +16,7 @@ from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendatio
 from tuner_tui.advice.recommend.target import ConsideredValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.core.redaction import redact_argv
-from tuner_tui.core.text import REPORT_WIDTH, hanging_lines, join_sections, titled_section, wrap_text
+from tuner_tui.core.text import REPORT_WIDTH, hanging_lines, join_paragraphs, titled_section, wrap_text
 from tuner_tui.memory.model_shape import assumes_task, modelled_job, task_text, trains_other_task
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value
@@ -58,7 +58,7 @@ def recommend_report(
         titled_section("Considered, not recommended", _value_lines(recommendation.rejected, width)),
         wrap_text("Sources: " + " · ".join(used), width, subsequent_indent="         ") if used else [],
     ]
-    return join_sections(sections)
+    return join_paragraphs(sections)
 
 
 def _start_line(job: BuiltinJob | CommandJob, command: Sequence[str]) -> str:

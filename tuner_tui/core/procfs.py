@@ -68,10 +68,10 @@ def this_machine() -> Machine:
         namespace: str | None = str((PROC / "self/ns/pid").readlink())
     except OSError:
         namespace = None
-    return Machine(socket.gethostname(), read_text(PROC / "sys/kernel/random/boot_id").strip() or None, namespace)
+    return Machine(socket.gethostname(), read_proc_text(PROC / "sys/kernel/random/boot_id").strip() or None, namespace)
 
 
-def read_text(path: str | Path) -> str:
+def read_proc_text(path: str | Path) -> str:
     """The text of a file of /proc or /sys; empty where it cannot be read."""
     try:
         # Called many times a second: half the cost of Path.read_text.
@@ -165,9 +165,9 @@ def descendants_in(processes: Iterable[ProcessStat], pids: Iterable[int]) -> lis
     return descendants
 
 
-def read_command(pid: int, proc: str | Path = PROC) -> tuple[str, ...]:
+def read_command_line(pid: int, proc: str | Path = PROC) -> tuple[str, ...]:
     """The arguments of a process's command line, without empty ones at its end; empty where it is gone or hidden."""
-    line = read_text(f"{proc}/{pid}/cmdline").rstrip("\0")
+    line = read_proc_text(f"{proc}/{pid}/cmdline").rstrip("\0")
     # A program that writes a title over its command line leaves one string, of words between blanks.
     return tuple(line.split("\0" if "\0" in line else " ")) if line else ()
 

@@ -140,7 +140,7 @@ def name_ranks(ranks: Iterable[int]) -> str:
     return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def join_sections(sections: Iterable[Sequence[str]]) -> list[str]:
+def join_paragraphs(sections: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of all sections that have any, with a blank line between two sections."""
     return "\n\n".join("\n".join(section) for section in sections if section).split("\n")
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tuner_tui.core.child_process import run_command
 from tuner_tui.core.ownership import user_name
-from tuner_tui.core.procfs import read_text
+from tuner_tui.core.procfs import read_proc_text
 from tuner_tui.hardware.inventory import Gpu, Inventory
 
 CGROUP_MARKERS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"), ("lxc", "lxc"))
@@ -34,7 +34,7 @@ def detect_container(environment: Mapping[str, str], root: Path = Path("/")) -> 
         return "podman"
     if (root / ".dockerenv").exists():
         return "docker"
-    text = read_text(root / "proc/self/cgroup")
+    text = read_proc_text(root / "proc/self/cgroup")
     by_cgroup = next((name for word, name in CGROUP_MARKERS if word in text), None)
     return by_cgroup or environment.get("container") or ("slurm" if "SLURM_JOB_ID" in environment else None)
 
@@ -144,7 +144,7 @@ def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | Non
     user = user_name(os.getuid()) if user is None else user
     # Where this process is in systemd's tree decides: below a session's scope (ssh, console) it ends with the session
     # if logind is set to that; below user@UID.service it ends with the user's last session, unless the user lingers.
-    cgroup = read_text(root / "proc/self/cgroup")
+    cgroup = read_proc_text(root / "proc/self/cgroup")
     lingers = (root / "var/lib/systemd/linger" / user).exists()
     command = f"`loginctl enable-linger {user}`"
     linger = "" if lingers else f"{command} once, and "

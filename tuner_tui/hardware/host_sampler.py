@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner_tui.core.procfs import PROC, read_text
+from tuner_tui.core.procfs import PROC, read_proc_text
 from tuner_tui.hardware.sample import HostSample
 from tuner_tui.hardware.system_info import CgroupCpu, CgroupMemory, read_meminfo
 
@@ -87,7 +87,7 @@ class HostSampler:
         )
 
     def _per_core(self) -> tuple[float, ...]:
-        before, self._cores = self._cores, core_times(read_text(self._proc / "stat"), self._allowed)
+        before, self._cores = self._cores, core_times(read_proc_text(self._proc / "stat"), self._allowed)
         if before.keys() != self._cores.keys():
             return ()
         return tuple(
@@ -96,10 +96,10 @@ class HostSampler:
 
     def _rates(self, elapsed_s: float | None, swap: bool) -> dict[str, float]:
         """Growth per second of each counter since the previous call, where it was read both times."""
-        counters: dict[str, float] = {**disk_bytes(read_text(self._proc / "diskstats"), self._disks)}
+        counters: dict[str, float] = {**disk_bytes(read_proc_text(self._proc / "diskstats"), self._disks)}
         if self._quota is not None and (used_s := self._quota.used_s()) is not None:
             counters["quota_used"] = used_s / self._quota.quota_cores
-        pages = read_text(self._proc / "vmstat").partition("pswpin ")[2].split(None, 1)[:1] if swap else []
+        pages = read_proc_text(self._proc / "vmstat").partition("pswpin ")[2].split(None, 1)[:1] if swap else []
         if pages:  # read back from swap since boot
             counters["swap_in"] = int(pages[0]) * os.sysconf("SC_PAGE_SIZE")
         # Counters only grow, but for a disk that was removed or a counter that wrapped: such a difference counts as 0.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.procfs import PROC, all_processes, read_command
+from tuner_tui.core.procfs import PROC, all_processes, read_command_line
 from tuner_tui.hardware.processes import brief_command
 from tuner_tui.hardware.sample import Sample
 
@@ -72,7 +72,7 @@ def measure_other_load(
     for pid, used in load_of.items():
         with suppress(OSError):  # it has ended
             if used >= MIN_NAMED_CORES and allowed & affinity(pid):
-                loads.setdefault(brief_command(read_command(pid, proc)) or f"process {pid}", []).append(used)
+                loads.setdefault(brief_command(read_command_line(pid, proc)) or f"process {pid}", []).append(used)
     processes = [
         BusyProcess(command=f"{len(shares)} × {command}" if len(shares) > 1 else command, cores=round(sum(shares), 2))
         for command, shares in loads.items()

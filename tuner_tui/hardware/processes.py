@@ -22,9 +22,9 @@ from tuner_tui.core.procfs import (
     all_processes,
     children_by_parent,
     list_pids,
-    read_command,
+    read_command_line,
+    read_proc_text,
     read_stat,
-    read_text,
 )
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
@@ -79,9 +79,9 @@ def read_owner(pid: int, proc: str | Path = PROC) -> str | None:
 
 def _command_words(pid: int, proc: Path) -> tuple[str, ...]:
     """The command line, or the kernel's name of the process where that is hidden; empty when it has ended."""
-    if command := read_command(pid, proc):
+    if command := read_command_line(pid, proc):
         return command
-    name = read_text(proc / str(pid) / "comm").strip()
+    name = read_proc_text(proc / str(pid) / "comm").strip()
     return (name,) if name else ()
 
 
@@ -234,11 +234,11 @@ def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingP
         pid, parent = pending.pop()
         stat = read_stat(pid, proc)
         if stat is not None and stat.is_running and pid not in training:
-            command = read_command(pid, proc)
+            command = read_command_line(pid, proc)
             role = role_of(command, stat.comm, None if parent is None else (parent.command, parent.role))
             rank = None if parent is None else parent.rank  # a worker has the rank of its trainer
             if role is Role.MAIN:
-                match = RANK.search(read_text(proc / str(pid) / "environ"))
+                match = RANK.search(read_proc_text(proc / str(pid) / "environ"))
                 rank = None if match is None else int(match[1])
             process = training[pid] = TrainingProcess(pid, command, role, rank)
             pending += [(child.pid, process) for child in children.get(pid, ())]
@@ -252,7 +252,7 @@ def read_queued_s(proc: Path, pid: int) -> float | None:
 
     None where the kernel does not count them: all figures of the file are 0 then.
     """
-    fields = read_text(proc / str(pid) / "schedstat").split()
+    fields = read_proc_text(proc / str(pid) / "schedstat").split()
     counted = len(fields) == 3 and all(field.isdigit() for field in fields) and int(fields[0]) > 0
     return int(fields[1]) / 1e9 if counted else None
 
@@ -324,7 +324,7 @@ class ProcessTable:
         self._clock = clock
         self._wall_clock = wall_clock
         self._proc = str(proc)
-        boot_s = read_text(proc / "stat").partition("btime ")[2].split(None, 1)[:1]
+        boot_s = read_proc_text(proc / "stat").partition("btime ")[2].split(None, 1)[:1]
         self._boot_s = float(boot_s[0]) if boot_s else None  # seconds since the epoch
         self._entries: dict[int, _TableEntry] = {}
         self._ignored: frozenset[int] = frozenset()
@@ -393,7 +393,7 @@ class ProcessTable:
 
     def _identify(self, stat: ProcessStat, torch: bool | None = None) -> HostProcess:
         started_s = None if self._boot_s is None else self._boot_s + stat.start_ticks / TICKS_PER_S
-        user, command = read_owner(stat.pid, self._proc), read_command(stat.pid, self._proc)
+        user, command = read_owner(stat.pid, self._proc), read_command_line(stat.pid, self._proc)
         ids = (stat.pid, stat.parent, stat.group, stat.session)
         return HostProcess(*ids, stat.comm, stat.start_ticks, user, command, started_s, torch)
 

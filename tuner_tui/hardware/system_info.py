@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.procfs import PROC, read_text
+from tuner_tui.core.procfs import PROC, read_proc_text
 from tuner_tui.hardware.inventory import Cpu, HostMemory, Space
 
 UNLIMITED_BYTES = 1 << 60
@@ -30,7 +30,9 @@ class CgroupMemory(Struct, frozen=True):
         if current is None:
             return None
         # Inactive file cache counts against the limit, but is reclaimed before anything is killed.
-        values = dict(line.split()[:2] for line in read_text(self.folder / "memory.stat").splitlines() if " " in line)
+        values = dict(
+            line.split()[:2] for line in read_proc_text(self.folder / "memory.stat").splitlines() if " " in line
+        )
         return max(0, current - int(values.get("total_inactive_file", values.get("inactive_file", 0))))
 
 
@@ -42,7 +44,7 @@ class CgroupCpu(Struct, frozen=True):
 
     def used_s(self) -> float | None:
         """CPU seconds used by its processes so far; None where they cannot be read."""
-        for line in read_text(self.folder / "cpu.stat").splitlines():
+        for line in read_proc_text(self.folder / "cpu.stat").splitlines():
             if line.startswith("usage_usec "):
                 return int(line.split()[1]) / 1e6
         nanoseconds = read_int(self.folder / "cpuacct.usage")
@@ -78,7 +80,7 @@ def cgroup_folders(controller: str, proc: Path, root: Path) -> Iterator[Path]:
     A container sees its own cgroup mounted at the root while /proc/self/cgroup may still give the host's path, so
     folders that do not exist are skipped.
     """
-    for line in read_text(proc / "self" / "cgroup").splitlines():
+    for line in read_proc_text(proc / "self" / "cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
         names = controllers.split(",") if controllers else []
         if controllers and controller not in names:
@@ -93,7 +95,7 @@ def cgroup_folders(controller: str, proc: Path, root: Path) -> Iterator[Path]:
 
 def read_cpu_quota(folder: Path) -> float | None:
     """A cgroup's own CPU quota in cores; None without one."""
-    words = read_text(folder / "cpu.max").split()
+    words = read_proc_text(folder / "cpu.max").split()
     if len(words) == 2 and words[0] != "max":
         return int(words[0]) / int(words[1])
     quota, period = read_int(folder / "cpu.cfs_quota_us"), read_int(folder / "cpu.cfs_period_us")
@@ -110,7 +112,7 @@ def read_memory_limit(folder: Path) -> int | None:
 
 def read_int(path: Path) -> int | None:
     """The number in a file; None where it says `max` or cannot be read."""
-    first = read_text(path).strip()
+    first = read_proc_text(path).strip()
     return int(first) if first.lstrip("-").isdigit() else None
 
 
@@ -122,10 +124,10 @@ MODEL_KEYS = ("model name", "Model", "cpu model", "Processor")
 def read_cpu(cgroups: Cgroups, *, proc: Path = PROC, affinity: Callable[[int], set[int]] = os.sched_getaffinity) -> Cpu:
     """The processor and how much of it this process may use."""
     allowed = len(affinity(0))
-    siblings = {read_text(path) for path in TOPOLOGY.glob("cpu[0-9]*/topology/thread_siblings_list")} - {""}
+    siblings = {read_proc_text(path) for path in TOPOLOGY.glob("cpu[0-9]*/topology/thread_siblings_list")} - {""}
     quota = cgroups.tightest_cpu()
     return Cpu(
-        model=cpu_model(read_text(proc / "cpuinfo").splitlines()),
+        model=cpu_model(read_proc_text(proc / "cpuinfo").splitlines()),
         physical_cores=len(siblings) or None,
         logical_cores=max(allowed, os.cpu_count() or 0),
         affinity_cores=allowed,
@@ -148,7 +150,7 @@ def read_meminfo(proc: Path = PROC) -> dict[str, int]:
     """Four values of /proc/meminfo, in bytes."""
     wanted = {"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"}
     values: dict[str, int] = {}
-    for line in read_text(proc / "meminfo").splitlines():
+    for line in read_proc_text(proc / "meminfo").splitlines():
         name, _, size = line.partition(":")
         if name in wanted:
             values[name] = int(size.split()[0]) * 1024

@@ -16,7 +16,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from tuner_tui.core.files import LockedError, closing_descriptor, lock_descriptor
-from tuner_tui.core.procfs import PROC, ProcessStat, list_pids, read_stat, read_text, send_signal
+from tuner_tui.core.procfs import PROC, ProcessStat, list_pids, read_proc_text, read_stat, send_signal
 from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, parse_stacks
 
 OFFER = re.compile(r"^/memfd:tuner-(?P<kind>stacks|collectives|profile):(?P<number>\d+):(?P<pid>\d+) \(deleted\)$")
@@ -161,7 +161,7 @@ class _Question(Struct):
             ranks.get(pid, None if collectives is None else collectives.rank),
             collectives,
             silence,
-            read_text(PROC / str(pid) / "wchan"),
+            read_proc_text(PROC / str(pid) / "wchan"),
         )
 
     def close(self) -> None:

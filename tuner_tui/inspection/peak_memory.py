@@ -191,7 +191,10 @@ class RecordedPeak(Struct, frozen=True, dict=True):
     def _classified(self) -> list[tuple[RecordedStack, str, str, str]]:
         """The stacks, each with its part of the step, kind and line."""
         calls = [tuple(StackFrame(*self.frames[number]) for number in stack.frames) for stack in self.stacks]
-        return [(stack, *classify(stack, each), _line_of(each)) for stack, each in zip(self.stacks, calls, strict=True)]
+        return [
+            (stack, *classify_allocation(stack, each), _line_of(each))
+            for stack, each in zip(self.stacks, calls, strict=True)
+        ]
 
 
 @lru_cache(maxsize=64)
@@ -205,7 +208,7 @@ def parse_peak(content: bytes) -> RecordedPeak:
     return peak
 
 
-def classify(stack: RecordedStack, calls: tuple[StackFrame, ...]) -> tuple[str, str]:
+def classify_allocation(stack: RecordedStack, calls: tuple[StackFrame, ...]) -> tuple[str, str]:
     """Part of the step and kind of allocations with these calls, innermost first."""
     if stack.owner == "refused":
         return _match(stack.module, calls)[0], REFUSED

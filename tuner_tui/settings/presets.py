@@ -15,7 +15,7 @@ import tuner_tui
 from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, with_bases
-from tuner_tui.settings.dialects.job_files import parse_config
+from tuner_tui.settings.dialects.job_files import parse_tool_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import closest_match, shorten_text
 from tuner_tui.settings.preset_file import (
@@ -47,7 +47,7 @@ def load_preset(
 
 def parse_preset(text: str, source: str, path: Path | None = None, programs: Sequence[Path] = ()) -> LoadedPreset:
     """Read a preset, or a tool's configuration, from YAML `text`; `source` names it in errors."""
-    file = parse_config(text, source)
+    file = parse_tool_file(text, source)
     if not file.kind and is_preset(file.values):
         return LoadedPreset(read_preset(file, source, default_name(path)), path)
     values = without_unread(with_bases(file.values, path or Path()), programs)

@@ -1,7 +1,7 @@
 """Did a remedy help? What it promised, against the run before it and the run with it.
 
-`judge` is pure. Speeds are compared by the noise that the tuner expects of runs: that within them, from blocks of their
-steps, and that between runs of the same settings. What differs in more than the remedy is not compared.
+`judge_remedies` is pure. Speeds are compared by the noise that the tuner expects of runs: that within them, from blocks
+of their steps, and that between runs of the same settings. What differs in more than the remedy is not compared.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RunMeasurement(Struct, frozen=True):
     causes: frozenset[str] = frozenset()
 
 
-def judge(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunMeasurement) -> RemedyOutcome:
+def judge_remedies(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunMeasurement) -> RemedyOutcome:
     """What came of `remedies`, which were applied together after the run `before`."""
     changed = {name for remedy in remedies for name in remedy.before}
     answered = {remedy.cause for remedy in remedies}
@@ -243,7 +243,7 @@ def follow_remedies(folder: RunFolder) -> RemedyOutcome | None:
             return outcome
     if not base.record.exists():
         return None
-    outcome = judge(remedies, measure_run(base), measure_run(folder))
+    outcome = judge_remedies(remedies, measure_run(base), measure_run(folder))
     if is_recorded and read_status(folder).kind == "ended":
         with suppress(OSError):  # a full disk: it is judged again the next time
             record_outcome(outcome)

@@ -29,7 +29,7 @@ from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.distributed import best_kind
 from tuner_tui.tuning.store import NO_RAY, TuningFolder, TuningRecord, read_tuning_record
 from tuner_tui.tuning.trial import Trial
-from tuner_tui.tuning.trial_gpus import GpuLostError, bind, share_of
+from tuner_tui.tuning.trial_gpus import GpuLostError, bind, machine_of_trial
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
 
 Actor = TypeVar("Actor")
@@ -87,7 +87,7 @@ class TrialWorker:
         elif not Path(record.cwd).is_dir():
             problem = f"The folder of the training, {record.cwd}, is not there."
         uuid = None if gpu is None else gpu.uuid
-        return WorkerDescription(this_machine().host, uuid, share_of(inventory, gpu, self.cores), problem)
+        return WorkerDescription(this_machine().host, uuid, machine_of_trial(inventory, gpu, self.cores), problem)
 
     def run(self, runner: TrialRunner, trial: Trial, expected_s: float | None, give_up_s: float | None) -> TrialReport:
         """Run a trial to its end. Raises `LaunchError`."""

@@ -74,10 +74,10 @@ def inventory_of_trial(inventory: Inventory, uuids: Sequence[str]) -> Inventory:
     """Return the machine as each of the trials on `uuids` sees it: the GPU with the least memory, and its cores."""
     gpus = [gpu for gpu in inventory.gpus if gpu.uuid in uuids]
     least = min(gpus, key=lambda gpu: (gpu.memory_total_bytes or 0) - (gpu.memory_used_bytes or 0), default=None)
-    return share_of(inventory, least, inventory.cpu.usable_cores / len(uuids))
+    return machine_of_trial(inventory, least, inventory.cpu.usable_cores / len(uuids))
 
 
-def share_of(inventory: Inventory, gpu: Gpu | None, cores: float) -> Inventory:
+def machine_of_trial(inventory: Inventory, gpu: Gpu | None, cores: float) -> Inventory:
     """Return the machine as a trial on one GPU, or on none, sees it that may use so many cores."""
     cpu = replace(inventory.cpu, quota_cores=max(1.0, min(cores, inventory.cpu.usable_cores)))
     return replace(inventory, gpus=() if gpu is None else (gpu,), cpu=cpu, cuda_visible_devices=None)

@@ -11,7 +11,7 @@ import yaml
 from tests.fakes.situations import GB, box, make_gpu, samples, situation, training
 from tuner_tui.advice.remedies.catalog import COMPUTED, remedies_for
 from tuner_tui.advice.remedies.computed import RUNGS
-from tuner_tui.advice.remedies.table import has_ladder, read_table
+from tuner_tui.advice.remedies.table import has_ladder, read_part
 from tuner_tui.advice.situation import Situation, effective_settings
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -166,7 +166,7 @@ def test_only_a_folder_outside_of_packages_may_be_the_missing_module(line: str, 
 
 def test_every_change_is_a_valid_setting() -> None:
     now = situation(state=training(), settings=Settings(dataloader_num_workers=6, dataloader_prefetch_factor=4))
-    for cause in (*COMPUTED, *read_table("ladders")):
+    for cause in (*COMPUTED, *read_part("ladders")):
         for remedy in remedies_for(cause, now):
             assert now.settings is not None
             now.settings.changed(**remedy.change)
@@ -175,7 +175,7 @@ def test_every_change_is_a_valid_setting() -> None:
 
 
 def test_every_rung_of_a_ladder_is_a_row_or_a_function() -> None:
-    named = {name for ladder in read_table("ladders").values() for names in _lists(ladder) for name in names}
+    named = {name for ladder in read_part("ladders").values() for names in _lists(ladder) for name in names}
     assert not [name for name in named if name not in RUNGS and not has_ladder(name)]
 
 

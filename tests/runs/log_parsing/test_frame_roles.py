@@ -6,7 +6,7 @@ import pytest
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.log_parsing.failures import CodeFrame
-from tuner_tui.runs.log_parsing.frame_roles import FILE, location_of, role_of, role_of_frame, roles
+from tuner_tui.runs.log_parsing.frame_roles import FILE, location_of, role_of_frame, role_of_traceback, roles
 
 SITE = "/opt/env/lib/python3.11/site-packages"
 
@@ -63,7 +63,7 @@ def test_the_role_and_the_location_of_a_stack(
     stack: list[tuple[str, str]], role: str | None, location: str | None
 ) -> None:
     frames = [CodeFrame(*frame) for frame in stack]
-    frame_role = role_of(frames)
+    frame_role = role_of_traceback(frames)
     assert (None if frame_role is None else frame_role.name) == role
     assert location_of(frames) == location
 
@@ -71,8 +71,8 @@ def test_the_role_and_the_location_of_a_stack(
 def test_what_an_import_runs_is_not_the_work_of_its_package() -> None:
     script, package = CodeFrame("train.py", "main", 1, "import torchaudio"), f"{SITE}/torchaudio"
     library = (CodeFrame(f"{package}/__init__.py", "<module>"), CodeFrame(f"{package}/_extension.py", "_load_lib"))
-    assert role_of((script, *library)) is None
-    reading = role_of((script._replace(statement="torchaudio.load(path)"), library[1]))
+    assert role_of_traceback((script, *library)) is None
+    reading = role_of_traceback((script._replace(statement="torchaudio.load(path)"), library[1]))
     assert reading is not None
     assert reading.name == "decode"
 
@@ -86,5 +86,5 @@ def test_what_an_import_runs_is_not_the_work_of_its_package() -> None:
     ],
 )
 def test_a_path_in_the_message_gives_the_role_where_no_frame_does(message: str, role: str | None) -> None:
-    frame_role = role_of((), message)
+    frame_role = role_of_traceback((), message)
     assert (None if frame_role is None else frame_role.name) == role

@@ -15,7 +15,7 @@ from tuner_tui.runs.log_parsing.progress_lines import (
     MAX_BARS,
     ProgressRecord,
     may_have_figures,
-    parse_duration,
+    parse_clock_time,
     parse_line,
     parse_output,
 )
@@ -72,7 +72,7 @@ def test_a_bar_that_is_named_by_its_loss_counts_the_steps() -> None:
     [("00:12", 12.0), ("1:00:01", 3601.0), ("26:00:05", 93605.0), ("?", None)],
 )
 def test_durations(text: str, expected: float | None) -> None:
-    assert parse_duration(text) == expected
+    assert parse_clock_time(text) == expected
 
 
 def test_of_very_many_states_of_a_bar_its_ends_and_its_course_remain() -> None:

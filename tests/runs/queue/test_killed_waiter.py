@@ -16,7 +16,7 @@ import pytest
 from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import FakeGpu, Scenario, Wave
 from tests.runs.queue.queue_box import QueueBox, eventually, fake_gpus
-from tuner_tui.core.procfs import all_processes, read_command
+from tuner_tui.core.procfs import all_processes, read_command_line
 from tuner_tui.runs.queue.queued_run import read_queued, revive_waiter
 from tuner_tui.runs.store.folder import RunFolder, list_runs, read_supervisor_state
 
@@ -95,7 +95,7 @@ def test_a_sweep_survives_kills_of_the_waiter_and_of_supervisors(
 def processes_of(*words: object) -> Iterator[int]:
     """The processes whose command contains all `words`."""
     for process in all_processes():
-        command = " ".join(read_command(process.pid))
+        command = " ".join(read_command_line(process.pid))
         if process.pid != os.getpid() and all(str(word) in command for word in words):
             yield process.pid
 

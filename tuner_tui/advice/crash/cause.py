@@ -47,7 +47,7 @@ from tuner_tui.runs.log_parsing.crash_table import (
 )
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, reports_progress, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import NEAR, NEVER_BEGUN, FailureMatch, Judgement, judge
-from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
+from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of_traceback
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
 from tuner_tui.runs.supervise.outcome import last_error
@@ -142,7 +142,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     failure, pattern, before = match.failure, match.pattern, lines[: match.failure.first]
     if failure.is_of_launcher:
         return _cause_from_launcher(judgement.launcher, lines, failure.headline or failure.frames[-1].statement)
-    code_role = role_of(failure.frames, failure.message)
+    code_role = role_of_traceback(failure.frames, failure.message)
     role = None if code_role is None else code_role.name
     packages = packages_of(failure)
     explanation = explain(failure, packages[0] if packages else "")
@@ -280,7 +280,7 @@ def _hint_before(words: str, before: Sequence[LogLine], *, is_open: bool) -> tup
 
 def _sentence_of_unknown(failure: Failure) -> str:
     """What the code was doing, or whose code failed, and the exception with its message, else what raised it."""
-    headline, role, package = failure.headline, role_of(failure.frames), "".join(packages_of(failure)[:1])
+    headline, role, package = failure.headline, role_of_traceback(failure.frames), "".join(packages_of(failure)[:1])
     if ":" not in headline and failure.frames and failure.frames[-1].statement:
         headline = f"{headline or 'the exception is cut off'}, raised by `{failure.frames[-1].statement}`"
     code = f"{'package' if package else 'program' if failure.frames else 'output'}{'-check' * failure.refuses}"
@@ -331,7 +331,11 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
     if inner := own_frame(failure.frames):
         statement = f": {show(inner)}" if inner.statement else ""
         evidence.append(f"in {inner.function or 'the program'} ({inner.place}){statement}")
-    if (role := role_of(failure.frames)) and role.name not in ("forward", "step") and failure.type not in NEVER_BEGUN:
+    if (
+        (role := role_of_traceback(failure.frames))
+        and role.name not in ("forward", "step")
+        and failure.type not in NEVER_BEGUN
+    ):
         evidence.append(role.say)
     if launcher.exit_code:
         evidence.append(f"the launcher reports exit code {launcher.exit_code}")

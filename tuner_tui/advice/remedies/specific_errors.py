@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies.computed import climb
-from tuner_tui.advice.remedies.table import read_table, remedy
+from tuner_tui.advice.remedies.table import read_part, remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects.shell_script import read_options
@@ -66,12 +66,12 @@ def command_with_free_port(command: Sequence[str], taken: str | None, free: str 
 
 def is_renamed_or_removed(name: str | None) -> bool:
     """Whether the argument is known to have another name in other releases, or none."""
-    return any(name in names for names in read_table("arguments").values())
+    return any(name in names for names in read_part("arguments").values())
 
 
 def argument_ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """The remedies for wrong arguments; `where` is the argument that the program does not know."""
-    for kind, names in read_table("arguments").items():
+    for kind, names in read_part("arguments").items():
         if where in names:
             return (remedy(f"{kind}-argument", name=where, instead=names[where]),)
     return (remedy("correct-argument"),)
@@ -81,7 +81,7 @@ def matching_releases(situation: Situation, where: str | None) -> tuple[Remedy, 
     """How to bring releases together; `where` is a renamed argument, or the packages that take part."""
     if is_renamed_or_removed(where):
         return (*argument_ladder(situation, where), *matching_releases(situation, None))
-    names = [] if where is None else [read_table("distributions").get(name, name) for name in where.split(", ")]
+    names = [] if where is None else [read_part("distributions").get(name, name) for name in where.split(", ")]
     update = f" (`pip install -U {' '.join(names)}`)" if names else ""
     cache = "; then delete unsloth_compiled_cache" if any("unsloth" in line for line in situation.log) else ""
     return (remedy("matching-releases", packages=where or "the packages of the traceback", update=update, cache=cache),)
@@ -120,7 +120,7 @@ def _other_precision(situation: Situation, where: str | None) -> Remedy:
 
 def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """How to install the package that `where` names, and what works without it."""
-    name = read_table("distributions").get(where or "", where)
+    name = read_part("distributions").get(where or "", where)
     if not name:
         return (remedy("install-some-package"),)
     python = situation.interpreter.path if situation.interpreter is not None else "python"
@@ -140,7 +140,7 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """A build of the package that `where` names for the installed torch, and what works without it."""
-    name = read_table("distributions").get(where or "", where)
+    name = read_part("distributions").get(where or "", where)
     if name == "torch":
         return (remedy("reinstall-torch"),)
     package = where if "/" in (name or "") else name

@@ -24,7 +24,7 @@ PLACEHOLDER = re.compile(r"\{([\w-]+)\}")
 SOURCES = {name: value for name, value in vars(thresholds).items() if name.startswith("NOTES_")}
 
 
-def read_table(name: str) -> Mapping[str, Any]:
+def read_part(name: str) -> Mapping[str, Any]:
     """A part of `remedies.yaml`: remedies, ladders, arguments or distributions."""
     table: Mapping[str, Any] = read_data_file(FILE)[name]
     return table
@@ -32,7 +32,7 @@ def read_table(name: str) -> Mapping[str, Any]:
 
 def remedy(name: str, change: Mapping[str, Value] | None = None, /, **values: object) -> Remedy:
     """The remedy of a row, with `values` in its placeholders. `change` and `speed` are the row's if not given."""
-    row = read_table("remedies")[name]
+    row = read_part("remedies")[name]
     words = {**SOURCES, **values}
     texts: dict[str, Any] = {field: filled(row[field], words) for field in TEXTS if field in row}
     speed: Any = values.get("speed", row.get("speed"))
@@ -49,12 +49,12 @@ def filled(text: str, words: Mapping[str, object]) -> str:
 
 def has_ladder(name: str) -> bool:
     """Whether a ladder, or a row as the only one of its ladder, has this name."""
-    return name in read_table("ladders") or name in read_table("remedies")
+    return name in read_part("ladders") or name in read_part("remedies")
 
 
 def names_of(name: str, situation: Situation, where: str | None = None, role: str | None = None) -> list[str]:
     """The names in a ladder for what is known: `role`, `no-settings` where there are none, else `where`, else `any`."""
-    ladder: Ladder = read_table("ladders").get(name, [name])
+    ladder: Ladder = read_part("ladders").get(name, [name])
     if isinstance(ladder, list):
         return ladder
     unset = "no-settings" if situation.settings is None else None
@@ -63,7 +63,7 @@ def names_of(name: str, situation: Situation, where: str | None = None, role: st
 
 def remedy_if_it_applies(name: str, situation: Situation, where: str | None) -> Remedy | None:
     """The remedy of a row whose conditions hold. Without settings those on settings are not checked."""
-    row = read_table("remedies")[name]
+    row = read_part("remedies")[name]
     words = _Words(situation)
     if not all(_holds(words, word, wanted) for word, wanted in row.get("if", {}).items()):
         return None
@@ -87,13 +87,13 @@ class _Words:
 
     def knows(self, word: str) -> bool:
         is_setting = word in WORDS or word in FIELDS
-        is_fact = word in FACTS or word in read_table("log-signs")
+        is_fact = word in FACTS or word in read_part("log-signs")
         return is_fact or (is_setting and self._settings is not None)
 
     def __getitem__(self, word: str) -> Any:
         if word in FACTS:
             return FACTS[word](self._situation)
-        if sign := read_table("log-signs").get(word):
+        if sign := read_part("log-signs").get(word):
             return _is_in_log(sign, self._situation)
         assert self._settings is not None
         return WORDS[word](self._settings) if word in WORDS else getattr(self._settings, word)
@@ -129,7 +129,7 @@ def runs_bitsandbytes(situation: Situation) -> bool:
 
 def _option_in_log(part: str, situation: Situation) -> str:
     """What the library that the log shows calls its `batch` or `size`, in brackets behind a word; "" if unknown."""
-    rows = read_table("libraries").values()
+    rows = read_part("libraries").values()
     row: Mapping[str, str] = next((row for row in rows if _is_in_log(row["frames"], situation)), {})
     return f" ({row[part]})" if part in row else ""
 
@@ -164,7 +164,7 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "runs-tf32": lambda situation: situation.supports("tf32"),
     "runs-fused": lambda situation: situation.supports("fused"),
     "peft-installed": lambda situation: situation.has_package("peft"),
-    "launch-blocking": lambda situation: read_table("launch-blocking")[situation.backend or "cuda"],
+    "launch-blocking": lambda situation: read_part("launch-blocking")[situation.backend or "cuda"],
     "followed-run": lambda situation: situation.run is not None,
     "built-in-job": lambda situation: isinstance(situation.job, BuiltinJob),
     # On random weights LoRA learns next to nothing.

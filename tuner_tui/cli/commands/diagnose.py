@@ -19,7 +19,7 @@ from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.cli.console import fail, find_run_or_exit, print_report
 from tuner_tui.core.files import FolderNotFoundError
 from tuner_tui.core.json_struct import to_json
-from tuner_tui.core.text import format_observed, join_sections
+from tuner_tui.core.text import format_observed, join_paragraphs
 from tuner_tui.inspection.faithful_resume import ResumeCheck
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing import lines
@@ -107,7 +107,7 @@ def diagnose(
     if situation.resume is not None and not situation.resume.mismatches:
         followed.append(f"{situation.resume.sentence}.")
     document = diagnosis_document(findings, checks, outcome, situation.resume)
-    print_report(document, as_json, join_sections([*finding_lines(findings, checks), followed, check_lines(checks)]))
+    print_report(document, as_json, join_paragraphs([*finding_lines(findings, checks), followed, check_lines(checks)]))
     return findings
 
 

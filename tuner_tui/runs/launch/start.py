@@ -73,7 +73,7 @@ def _create_run(prepared: PreparedLaunch, root: Path) -> tuple[RunFolder, Launch
         folder.output.mkdir(mode=0o700)
         write_record(folder, _build_record(prepared))
         reserve_control(folder)
-        return folder, spec_of(prepared)
+        return folder, launch_spec(prepared)
     except BaseException as error:  # KeyboardInterrupt too
         shutil.rmtree(folder.path, ignore_errors=True)
         if not isinstance(error, OSError):
@@ -111,7 +111,7 @@ def start_fallback(folder: RunFolder, job: Job, environ: Mapping[str, str]) -> N
         start_detached(FALLBACK_MODULE, folder.path, spec, folder.supervisor_log, "The OOM retry")
 
 
-def spec_of(prepared: PreparedLaunch) -> LaunchSpec:
+def launch_spec(prepared: PreparedLaunch) -> LaunchSpec:
     request = prepared.request
     return LaunchSpec(
         prepared.argv,

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tuner_tui.core.files import parse_data_file
 from tuner_tui.runs.log_parsing.failures import Failure
-from tuner_tui.runs.log_parsing.frame_roles import role_of
+from tuner_tui.runs.log_parsing.frame_roles import role_of_traceback
 from tuner_tui.runs.log_parsing.lines import expand
 
 Confidence = Literal["certain", "likely", "possible"]
@@ -195,7 +195,7 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
     """The cause of an error recognised by the code that raised it, if that says more than its words."""
     if not failure.frames:
         return None
-    role = role_of(failure.frames)
+    role = role_of_traceback(failure.frames)
     name = None if role is None else role.name
     calls = [frame.name for frame in failure.calls]
     statement = (failure.calls or failure.frames)[-1].statement

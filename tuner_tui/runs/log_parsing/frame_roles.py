@@ -53,7 +53,7 @@ def role_of_frame(file: str, function: str) -> FrameRole | None:
     return next((role for role in roles() if role.frames.search(frame)), None)
 
 
-def role_of(frames: Sequence[CodeFrame], message: str = "") -> FrameRole | None:
+def role_of_traceback(frames: Sequence[CodeFrame], message: str = "") -> FrameRole | None:
     """The role of a traceback, else of a file that `message` names; None if neither is known."""
     frames = _before_import(frames)
     by_frames = (role_of_frame(frame.file, frame.function) for frame in reversed(frames))

@@ -56,7 +56,7 @@ def parse_number(value: Any) -> float | None:
         return None
 
 
-def parse_duration(text: str) -> float | None:
+def parse_clock_time(text: str) -> float | None:
     """Seconds from a bar's `1:02:03` or `02:03`; else None."""
     if not text.replace(":", "").isdigit():
         return None
@@ -185,7 +185,7 @@ def _bars(piece: str) -> Iterator[ProgressRecord]:
                 BARS,
                 int(match[1]),
                 int(match[2]),
-                parse_duration(match[3]),
+                parse_clock_time(match[3]),
                 bar=True,
                 epochs=None if epochs is None else int(epochs[1]),
                 loss=figures.loss,

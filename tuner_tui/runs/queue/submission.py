@@ -16,7 +16,7 @@ from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
-from tuner_tui.runs.launch.start import ProcessSpec, launch, spec_of
+from tuner_tui.runs.launch.start import ProcessSpec, launch, launch_spec
 from tuner_tui.runs.queue.queued_run import QueuedRun, QueueError, keep_start, write_queued
 from tuner_tui.runs.store.folder import RunFolder, find_run
 from tuner_tui.runs.store.record import read_record
@@ -108,7 +108,7 @@ def waiting_request(folder: RunFolder, environ: Mapping[str, str]) -> LaunchRequ
 
 def queue_again(folder: RunFolder, request: LaunchRequest) -> None:
     """Let a run that was waiting wait again, for `request`. Raises `LaunchError`."""
-    _keep(folder, request, spec_of(prepare(request).in_folder(folder)))
+    _keep(folder, request, launch_spec(prepare(request).in_folder(folder)))
 
 
 def _keep(folder: RunFolder, request: LaunchRequest, spec: LaunchSpec, need: QueuedRun | None = None) -> None:

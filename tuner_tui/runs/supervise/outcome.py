@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.core.files import LockedError, acquire_lock, append_line, closing_descriptor, held_lock, read_data_file
-from tuner_tui.core.procfs import PROC, read_command, read_text
+from tuner_tui.core.procfs import PROC, read_command_line, read_proc_text
 from tuner_tui.core.redaction import redact_argv, redact_text
 from tuner_tui.core.text import first_line
 from tuner_tui.hardware.system_info import Cgroups, listening_pids
@@ -66,7 +66,7 @@ def cgroup_oom_kills(proc: Path = PROC) -> int | None:
     """
     for folder in Cgroups.of_this_process(proc).memory:
         for name in ("memory.events", "memory.oom_control"):
-            match = re.search(r"^oom_kill (\d+)$", read_text(folder / name), re.MULTILINE)
+            match = re.search(r"^oom_kill (\d+)$", read_proc_text(folder / name), re.MULTILINE)
             if match:
                 return int(match[1])
     return None
@@ -141,7 +141,7 @@ def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
         return ()
     evidence = [f"no visible process uses port {port} now"]
     for pid in listening_pids(port)[:1]:
-        words, run = " ".join(" ".join(redact_argv(read_command(pid))).split()), named_run(pid)
+        words, run = " ".join(" ".join(redact_argv(read_command_line(pid))).split()), named_run(pid)
         holder = f"process {pid}{f' of run {Path(run).name}' if run else ''} ({words[:MAX_COMMAND_CHARS]})"
         evidence = [f"port {port} is used by {holder}"]
     with suppress(OSError), socket.socket() as probe:

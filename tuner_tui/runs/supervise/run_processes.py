@@ -37,8 +37,8 @@ from tuner_tui.core.procfs import (
     descendants_in,
     end_group,
     is_alive,
-    read_command,
-    read_text,
+    read_command_line,
+    read_proc_text,
     send_signal,
 )
 from tuner_tui.hardware.processes import is_python, read_owner
@@ -87,7 +87,7 @@ class RunProcesses(Struct, frozen=True):
 
 def _describe(pid: int) -> str:
     """The command of a process, and its user if only that one can end it."""
-    command, user = " ".join(read_command(pid))[:MAX_COMMAND_LENGTH], _other_user(pid)
+    command, user = " ".join(read_command_line(pid))[:MAX_COMMAND_LENGTH], _other_user(pid)
     return command if user is None else f"{command}; only {user} can end it"
 
 
@@ -123,7 +123,7 @@ class ProcessSnapshot:
         """Whether the environment of the process names the run folder."""
         if pid not in self._named:
             self._named[pid] = named_run(pid)
-        return is_named(run, self._named[pid])
+        return names_run_folder(run, self._named[pid])
 
     def writes(self, pid: int, file: tuple[int, int] | None) -> bool:
         """Whether the process has the file of this device and inode open for writing."""
@@ -228,14 +228,14 @@ class ApartProcesses:
             ProcessId(process.pid, process.start_ticks): process for process in descendants_in(processes, [os.getpid()])
         }
         new = [process for identity, process in living.items() if identity not in self._judged]
-        detached = {process.pid for process in new if _is_detached(read_command(process.pid))}
+        detached = {process.pid for process in new if _is_detached(read_command_line(process.pid))}
         below = {process.pid for process in descendants_in(processes, detached)} if detached else set()
         judged = {
             identity: self._judged[identity]
             if identity in self._judged
             else process.pid not in detached | below
             and process.session != self._training.pid
-            and not is_named(self._run, named_run(process.pid))
+            and not names_run_folder(self._run, named_run(process.pid))
             for identity, process in living.items()
         }
         # A young process may still be `env` or `su`, which becomes the rank in a moment.
@@ -249,13 +249,13 @@ def left_out_observer(pid: int) -> str | None:
     if str(OBSERVER_SITE) not in (_read_variable(pid, "PYTHONPATH") or "").split(os.pathsep):
         reason = "the command replaces PYTHONPATH, which starts the observer: extend it, PYTHONPATH=src:$PYTHONPATH"
     else:
-        command = read_command(pid)
+        command = read_command_line(pid)
         options = takewhile(lambda word: word.startswith("-"), command[1:] if is_python(command) else ())
         option = next(filter(_WITHOUT_SITE.match, options), None)
         if option is None:
             return None
         reason = f"python {option} ignores PYTHONPATH, which starts the observer: leave the option out"
-    return reason if "libtorch" in read_text(f"{PROC}/{pid}/maps") else None
+    return reason if "libtorch" in read_proc_text(f"{PROC}/{pid}/maps") else None
 
 
 def named_run(pid: int) -> str | None:
@@ -273,7 +273,7 @@ def _read_variable(pid: int, name: str) -> str | None:
     return os.fsdecode(value.partition(b"\0")[0]) if separator else None
 
 
-def is_named(run: Path, named: str | None) -> bool:
+def names_run_folder(run: Path, named: str | None) -> bool:
     """Whether `named` is a path of the run folder."""
     if named is None:
         return False

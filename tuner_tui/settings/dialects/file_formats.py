@@ -29,7 +29,7 @@ from tuner_tui.settings.dialects.dialect import (
     write_settings,
 )
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
-from tuner_tui.settings.dialects.job_files import on_this_machine, parse_config, read_commands
+from tuner_tui.settings.dialects.job_files import on_this_machine, parse_tool_file, read_commands
 from tuner_tui.settings.dialects.python_source import (
     CALLED,
     UNSLOTH,
@@ -83,7 +83,7 @@ def with_bases(values: Mapping[str, Any], path: Path, read: Collection[Path] = (
         if base not in read and len(read) < MOST_BASES and base.is_file():
             with suppress(PresetError):
                 text, is_python = read_file_text(base), base.suffix == ".py"
-                inner = read_assignments(text) if is_python else parse_config(text, str(base), base.suffix).values
+                inner = read_assignments(text) if is_python else parse_tool_file(text, str(base), base.suffix).values
                 merged = overlaid(merged, with_bases(inner, base, {*read, base}))
     named = {key: path.parent / name for key, name in values.items() if str(name).endswith((".yaml", ".yml"))}
     for key, part in named.items():  # jsonargparse takes a file in the place of a section
@@ -136,7 +136,7 @@ def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingPro
             reason = f"it starts {Path(shell.command[1]).name}"  # and is started itself
             return replace(shell, command=(), incomplete=(reason, *shell.incomplete))
         case _:
-            file = parse_config(text, source, suffix)
+            file = parse_tool_file(text, source, suffix)
             return replace(file, values=with_bases(file.values, path))
 
 

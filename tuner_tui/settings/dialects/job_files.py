@@ -37,7 +37,7 @@ TARGET = re.compile(r"(?m)^([\w./-]+)[^:=\n]*:(?!=)[^\n]*\n((?:[ \t]*\n|\t.*\n?|
 """A target of a Makefile, and its recipe."""
 
 
-def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
+def parse_tool_file(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     """The values of a file of YAML, JSON or TOML, or the training command in it where it is one of `KINDS`.
 
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
