@@ -169,3 +169,12 @@ def test_a_script_has_the_variables_of_the_job(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script)
     settings = read_command(("python", "train.py"), tmp_path, {"EPOCHS": "7", "LR": "$RATE"}).settings
     assert settings == {"num_train_epochs": 7.0, "seed": 1}
+
+
+def test_a_trainer_takes_its_seed_from_its_arguments(tmp_path: Path) -> None:
+    script = (
+        "import torch\nfrom transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+        "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\ntorch.manual_seed(0)\n"
+        "Trainer(model=model, args=args).train()\n"
+    )
+    assert training(tmp_path, "python train.py --max_steps 3", train_py=script).settings == {"max_steps": 3}

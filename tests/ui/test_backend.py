@@ -214,3 +214,13 @@ def test_a_start_is_compared_with_what_the_last_run_used(tmp_path: Path, monkeyp
     for size, changes in ((24, "micro batch 16 → 24"), (16, "the same settings")):
         changed = EditHistory.of(shown.resolved).edit(name, size).current
         assert dict(backend.offer_launch(replace(shown, resolved=changed)).lines)["Since r001"] == changes
+
+
+def test_what_a_trainer_does_by_default_is_not_what_its_command_says(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("from transformers import Trainer, TrainingArguments\nTrainer().train()\n")
+    facts = [
+        Backend().read_job(CommandJob(command=("python", "train.py", *options), cwd=str(tmp_path)))
+        for options in ((), ("--eval_strategy", "no"))
+    ]
+    assert [facts.given["eval_strategy"] for facts in facts] == ["no", "no"]
+    assert [facts.sources.get("eval_strategy") for facts in facts] == ["default", None]

@@ -227,8 +227,9 @@ class Backend:
         # Only of a Trainer it is known that it does not evaluate unless it was told to.
         is_trainer = job.kind == "command" and may_use_trainer(job.command, Path(cwd or ""))
         values = training.in_effect if is_trainer else training.settings
+        sources = {name: "default" for name in values if name not in training.settings} | {**training.sources}
         accelerate, earlier = read_accelerate_config(job, os.environ, Path.cwd()), self.estimates.earlier_runs(job)
-        return JobFacts(python, accelerate, values, training.sources, earlier)
+        return JobFacts(python, accelerate, values, sources, earlier)
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         """Ask `python` for the versions of its packages, or for everything, which may take seconds."""

@@ -395,6 +395,8 @@ def _calls(parsed: _Source) -> Iterator[tuple[str, ast.Call]]:
     calls = [node for node in parsed.nodes if isinstance(node, ast.Call)]
     for node in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
         section = _section(node)
+        if section == "manual_seed" and ARGUMENTS.search(parsed.code):
+            continue  # a Trainer sets all seeds by its own arguments
         if section is not None:
             yield section, node
 
