@@ -308,7 +308,8 @@ class MemoryEstimator:
     def _outlook(self, request: EstimateRequest, refine: bool) -> MemoryOutlook:
         target = _target(request)
         gpus = [gpu.name for gpu in target.gpus]
-        duration = estimate_duration(request.job, request.resolved.settings, target.replicas, self._timed, gpus)
+        settings, remedies = request.resolved.settings, request.resolved.last_remedies
+        duration = estimate_duration(request.job, settings, target.replicas, self._timed, gpus, remedies)
         data = self._data(request, measure=refine and not request.training)
         unused = bool(request.inventory.gpus) and not target.on_gpu
         return replace(self._memory(request, target, refine), duration=duration, data=data, unused_gpus=unused)

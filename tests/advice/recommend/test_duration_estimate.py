@@ -24,7 +24,7 @@ from tuner_tui.runs.events.run_state import RankState, Rates
 from tuner_tui.runs.events.types import Finished, TrialMeasured
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings, Value
+from tuner_tui.settings.model import AppliedRemedy, Settings, Value
 
 T4_SETTINGS = Settings(per_device_train_batch_size=16, precision="fp16", gradient_checkpointing=True)
 """Those with which the notes were measured."""
@@ -55,6 +55,20 @@ def test_other_settings_widen_the_range_and_say_so() -> None:
     assert duration is not None
     assert (duration.low_samples_s, duration.high_samples_s) == pytest.approx((70, 130))
     assert "other settings" in duration.rests_on
+
+
+def test_what_a_remedy_promises_counts_until_a_run_has_shown_it() -> None:
+    remedy = AppliedRemedy("workers", "workers 0 → 4", "data-wait", "r007", {"dataloader_num_workers": 0}, (1.0, 4.0))
+    settings = Settings(dataloader_num_workers=4, max_steps=100)
+    promised = estimate_duration(JOB, settings, 1, (earlier(Settings(), 100, 100),), remedies=(remedy,))
+    assert promised is not None
+    assert promised.range_s == pytest.approx((2.0, 8.0))
+    assert (summarise_duration(promised), promised.rests_on) == (
+        "2 to 8 s", "measured here by r007 and what workers 0 → 4 promises"
+    )  # fmt: skip
+    shown = estimate_duration(JOB, settings, 1, (earlier(settings, 200, 200),), remedies=(remedy,))
+    assert shown is not None
+    assert shown.range_s == pytest.approx((4.0, 4.0))
 
 
 def test_a_run_with_these_settings_is_worth_more_than_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,7 @@ from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.record import RunRecord, recorded_runs, redact_job
 from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.job import BuiltinJob, Job, same_training
-from tuner_tui.settings.model import Settings, Value
+from tuner_tui.settings.model import AppliedRemedy, Settings, Value
 
 MIN_TRAIN_S = 5.0
 MIN_POINTS = 5
@@ -115,7 +116,7 @@ def earlier_runs(job: Job, root: Path) -> tuple[EarlierRun, ...]:
 
 
 UNMEASURED, VARIED = "not known until a run measures it", "not known: earlier speeds differ too much"
-MOST_SPREAD = 4.0
+MOST_SPREAD = 5.0
 """Speeds further apart say nothing of the time."""
 
 
@@ -158,11 +159,13 @@ def _format_range(low_s: float, high_s: float) -> str:
 
 
 def estimate_duration(
-    job: Job, settings: Settings, replicas: int, earlier: Sequence[EarlierRun], gpus: Sequence[str] = ()
-) -> DurationEstimate | None:
+    job: Job, settings: Settings, replicas: int, earlier: Sequence[EarlierRun], gpus: Sequence[str] = (),
+    remedies: Sequence[AppliedRemedy] = (),
+) -> DurationEstimate | None:  # fmt: skip
     """The expected duration of `job`; None if neither earlier runs nor the notes have a figure.
 
-    `earlier` are runs on this machine, newest first; `gpus` the names of the GPUs used.
+    `earlier` are runs on this machine, newest first; `gpus` the names of the GPUs used. What `remedies` promise counts
+    as long as no run has shown it.
     """
     recorded = redact_job(job)
     same = [run for run in earlier if same_training(run.job, recorded)]
@@ -172,8 +175,13 @@ def estimate_duration(
     if alike:
         return _estimate_from_runs(samples, alike, 0.0, "with these settings")
     if same:
-        how = f"with other settings (± {format_share(OTHER_SETTINGS)} added)"
-        return _estimate_from_runs(samples, same, OTHER_SETTINGS, how)
+        promises = {remedy.title: remedy.speed for remedy in remedies if remedy.speed is not None}
+        slowest, fastest = map(math.prod, zip((1, 1), *promises.values(), strict=True))
+        doubt, how = OTHER_SETTINGS, f"with other settings (± {format_share(OTHER_SETTINGS)} added)"
+        if promises:
+            doubt, how = 0.0, f"and what {' and '.join(promises)} promises"
+        run = _estimate_from_runs(samples, same, doubt, how)
+        return replace(run, low_samples_s=run.low_samples_s * slowest, high_samples_s=run.high_samples_s * fastest)
     noted = noted_speed(job, settings, gpus)
     if noted is None:
         return None
