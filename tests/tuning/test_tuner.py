@@ -470,7 +470,7 @@ def test_a_command_starts_as_many_processes_as_accelerates_own_file_says(tmp_pat
 
 def test_the_estimate_is_that_of_a_gpu_without_its_context(tmp_path: Path) -> None:
     orders = TunerSpec(BERT, {"TUNER_STATE_DIR": str(tmp_path)})
-    result = estimate_prior(box(make_gpu("RTX 3090")), python(), orders, CHOSEN.settings)
+    result = estimate_prior(box(make_gpu("RTX 3090")), python(), orders, CHOSEN)
     assert result is not None
     assert 1.5 * GIB < result.peak_bytes(1) < 6 * GIB, "weights, gradients and AdamW's states of 110 M parameters"
     assert result.slope_bytes > 0
@@ -479,7 +479,7 @@ def test_the_estimate_is_that_of_a_gpu_without_its_context(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("inventory", "job"), [(box(), BERT), (box(make_gpu("RTX 3090")), SCRIPT)])
 def test_elsewhere_there_is_no_estimate(inventory: Inventory, job: Job) -> None:
-    assert estimate_prior(inventory, python(), TunerSpec(job), CHOSEN.settings) is None
+    assert estimate_prior(inventory, python(), TunerSpec(job), CHOSEN) is None
 
 
 def test_a_start_above_the_data_which_its_own_trial_showed_is_not_the_winner() -> None:

@@ -106,16 +106,12 @@ def report_width() -> int:
 
 def print_result(document: Any, as_json: bool, draw: Callable[[int], Iterable[Line]]) -> None:
     """Print the JSON document of a command, or the rows that `draw` returns for the width of a report."""
-    print_json(document) if as_json else print_rows(draw(report_width()))
+    print_json(document) if as_json else print_line("\n".join(row_lines(draw(report_width()))))
 
 
 def print_report(document: Any, as_json: bool, lines: Iterable[str]) -> None:
     """Print the JSON document of a command, or the lines of its report."""
     print_json(document) if as_json else print_line("\n".join(lines))
-
-
-def print_rows(rows: Iterable[Line]) -> None:
-    print_line("\n".join(row_lines(rows)))
 
 
 def row_lines(rows: Iterable[Line]) -> list[str]:

@@ -16,7 +16,7 @@ from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendatio
 from tuner_tui.advice.recommend.target import ConsideredValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.core.redaction import redact_argv
-from tuner_tui.core.text import REPORT_WIDTH, hanging_lines, join_paragraphs, titled_section, wrap_text
+from tuner_tui.core.text import hanging_lines, join_paragraphs, titled_section, wrap_text
 from tuner_tui.memory.model_shape import assumes_task, modelled_job, task_text, trains_other_task
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value
@@ -43,6 +43,7 @@ def recommend_report(
     sources = "; ".join(value.source for value in (*recommendation.advised, *recommendation.rejected))
     used = [note for note in FIELD_NOTES if note in sources]
     starts = job.command if file_notes is not None and isinstance(job, CommandJob) and not job.is_unnamed else ()
+    epochs = recommendation.settings.num_train_epochs
     sections = [
         [f"For {_describe_job(job, recommendation, resolved)}"],
         hanging_lines("Starts ", _start_line(job, starts), width) if starts else [],
@@ -53,7 +54,7 @@ def recommend_report(
         [
             *([_batch_line(recommendation, resolved, job)] if batch_known else []),
             *([] if change is None else hanging_lines("! ", change.sentence, width)),
-            *duration_lines(expected, recommendation.settings.num_train_epochs, width),
+            *hanging_lines("Expected time    ", describe_duration(expected, epochs), width),
         ],
         titled_section("Considered, not recommended", _value_lines(recommendation.rejected, width)),
         wrap_text("Sources: " + " · ".join(used), width, subsequent_indent="         ") if used else [],
@@ -100,11 +101,6 @@ def _batch_line(recommendation: Recommendation, resolved: Resolved, job: Builtin
         names += ", on each GPU" if on_each else unsaid
         names += "" if "gradient_accumulation_steps" in given else "; the accumulation is not known: 1 is assumed"
     return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
-
-
-def duration_lines(expected: DurationEstimate | None, epochs: float, width: int = REPORT_WIDTH) -> list[str]:
-    """Return the line of the expected time, wrapped."""
-    return hanging_lines(f"{'Expected time':<17}", describe_duration(expected, epochs), width)
 
 
 def _value_lines(rows: Iterable[ConsideredValue], width: int) -> list[str]:

@@ -26,6 +26,7 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import RunStatus, await_slurm, continuation_of, read_status, wait_for_fallback
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import Order, RunFolder
+from tuner_tui.view.run_rows import steps_text
 
 RANK_0_ONLY = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
 
@@ -65,9 +66,10 @@ def _supervise_again(folder: RunFolder) -> None:
 def progress_line(state: RunState, now: float) -> str:
     """Return phase, step, speed, loss and time left at `now` (seconds since the epoch), without unknown values."""
     rates, left = state.rates, seconds_left(state, now)
+    done = f" ({format_share(state.step / state.total_steps)})" if state.step is not None and state.total_steps else ""
     parts = [
         f"{phase_at(state, now):<10}",
-        _step(state),
+        steps_text(state) + done,
         _figure(rates.steps_s, "{:.3g} steps/s"),
         _figure(rates.samples_s, "{:,.4g} samples/s"),
         _figure(state.loss, "loss {:.4g}"),
@@ -76,16 +78,6 @@ def progress_line(state: RunState, now: float) -> str:
         f"(read from: {state.source})" if state.source else "",
     ]
     return "  ".join(part for part in parts if part)
-
-
-def _step(state: RunState) -> str:
-    if state.step is None:
-        return ""
-    if not state.total_steps:
-        batch = "" if state.position is None else "  batch {:,} of {:,}".format(*state.position)
-        return f"step {state.step:,}{batch}"
-    total = "~" * state.total_guessed + f"{state.total_steps:,}"
-    return f"step {state.step:,}/{total} ({format_share(state.step / state.total_steps)})"
 
 
 def _figure(value: float | None, form: str) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.units import format_duration, format_gib, format_share
+from tuner_tui.core.units import format_duration, format_share
 from tuner_tui.settings.model import FIELDS, Settings
 
 TrialOutcome = Literal["measured", "out-of-memory", "failed", "no-step", "not-applied", "other-data", "aborted"]
@@ -100,10 +100,6 @@ class Measurement(Struct, frozen=True, kw_only=True):
     def throughput(self) -> float | None:
         """Tokens per second if tokens were counted, else samples per second; None if nothing was measured."""
         return self.tokens_s if self.tokens_s is not None else self.samples_s
-
-    @property
-    def unit(self) -> str:
-        return "tokens/s" if self.tokens_s is not None else "samples/s"
 
     def other_data(self, start: Measurement) -> str:
         """Return how the samples of this trial differ from those of `start`; empty if they are the same or unknown."""
@@ -223,19 +219,6 @@ class TuningConclusion(Struct, frozen=True, kw_only=True):
         steps = None if self.best is None else self.best.job_steps
         length = f" for {steps:,} steps" if steps not in (None, self.job_steps) else ""
         return f"{format_duration(self.start_job_s)} → {format_duration(self.best_job_s)}{length}"
-
-
-def format_throughput(measurement: Measurement) -> str:
-    """Return `12,345 tokens/s` or `98.7 samples/s`; empty if nothing was measured."""
-    speed = measurement.throughput
-    if speed is None:
-        return ""
-    return f"{speed:,.0f} {measurement.unit}" if speed >= 1000 else f"{speed:.4g} {measurement.unit}"
-
-
-def format_peak_memory(measurement: Measurement) -> str:
-    """Return `1.72 GiB`; empty if unknown."""
-    return "" if measurement.peak_bytes is None else format_gib(measurement.peak_bytes, 2)
 
 
 DEFAULT_MINUTES = 9.0

@@ -12,7 +12,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tuner_tui.advice.situation import observed_values
-from tuner_tui.core.units import format_duration
+from tuner_tui.core.units import format_duration, format_gib
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -26,14 +26,7 @@ from tuner_tui.settings.preset_file import HardwareRequirements, Preset, save_pr
 from tuner_tui.settings.presets import preset_path
 from tuner_tui.settings.resolve import LaunchOptions, resolve_training
 from tuner_tui.tuning.search.space import TUNED_FIELDS
-from tuner_tui.tuning.trial import (
-    Measurement,
-    Trial,
-    TrialProtocol,
-    TuningConclusion,
-    format_peak_memory,
-    format_throughput,
-)
+from tuner_tui.tuning.trial import Measurement, Trial, TrialProtocol, TuningConclusion
 from tuner_tui.tuning.trial_gpus import NO_GPU_LEFT, GpuLostError, TrialGpus
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialRunner, with_tuned_origins
 
@@ -147,9 +140,10 @@ def tuned_preset_name(preset: str | None, job: Job) -> str:
 
 def _figures(measured: Measurement | None, job_s: float | None, steps: int | None) -> str | None:
     """`1,234 tokens/s, 41 s for 400 steps, 1.2 GiB, run r007`; its own steps if the effective batch changed."""
-    if measured is None or measured.throughput is None:
+    if measured is None or (speed := measured.throughput) is None:
         return None
-    steps = measured.job_steps or steps
-    whole = "" if job_s is None or steps is None else f"{format_duration(job_s)} for {steps:,} steps"
-    figures = [format_throughput(measured), whole, format_peak_memory(measured), f"run {measured.run_id}"]
-    return ", ".join(filter(None, figures))
+    unit, steps = "samples/s" if measured.tokens_s is None else "tokens/s", measured.job_steps or steps
+    figures = [f"{speed:,.0f} {unit}" if speed >= 1000 else f"{speed:.4g} {unit}"]
+    figures += [] if job_s is None or steps is None else [f"{format_duration(job_s)} for {steps:,} steps"]
+    figures += [] if measured.peak_bytes is None else [format_gib(measured.peak_bytes, 2)]
+    return ", ".join([*figures, f"run {measured.run_id}"])

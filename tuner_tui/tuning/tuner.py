@@ -41,7 +41,7 @@ from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.settings.preset_file import save_preset
 from tuner_tui.tuning import trial_log
 from tuner_tui.tuning.create import TunerSpec
@@ -305,7 +305,7 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: trial_log.TrialLog) -> tria
     with open_gpus(record, folder, machine) as gpus:
         interpreter = probe_interpreter(Path(prepare(request).interpreter.path))
         limited = limit_gpu_memory(gpus.inventory, record.memory_limit_bytes)
-        prior = estimate_prior(limited, interpreter, spec, record.resolved.settings, Path(record.cwd))
+        prior = estimate_prior(limited, interpreter, spec, record.resolved, Path(record.cwd))
         context = TuningContext(record, spec, gpus.inventory, interpreter, prior)
         deadline_t = time.time() + spec.minutes * 60
         space = context.space(TrialHistory.from_entries(record.resolved.settings, entries))
@@ -406,26 +406,22 @@ class TuningContext(Struct, frozen=True):
 
 
 def estimate_prior(
-    inventory: Inventory, interpreter: Interpreter, spec: TunerSpec, start: Settings, folder: Path = Path()
+    inventory: Inventory, interpreter: Interpreter, spec: TunerSpec, start: Resolved, folder: Path = Path()
 ) -> PeakModel | None:
     """Return the estimated peak memory on a GPU of a job whose model is known; None for others and on the host.
 
     The context of the GPU is excluded, as it is from the measurements. On the host, limits count private memory, which
     does not compare with an estimate of resident memory. A command, started in `folder`, has settings of its own.
     """
-    target = target_of(inventory, interpreter, spec.job).trained_with(start)
+    target = target_of(inventory, interpreter, spec.job).trained_with(start.settings)
     job = modelled_job(spec.job)
     if not target.on_gpu or job is None:
         return None
     if isinstance(spec.job, CommandJob):
-        from_command = read_command(spec.job.command, folder, spec.job.env).in_effect
-        default = Settings()
-        left = (
-            name for name in from_command.keys() - set(TUNED_FIELDS) if getattr(start, name) == getattr(default, name)
-        )
-        start = start.changed(**{name: from_command[name] for name in left})
+        named = read_command(spec.job.command, folder, spec.job.env).in_effect
+        start = start.with_own({name: value for name, value in named.items() if name not in TUNED_FIELDS})
     runs = measured_runs(spec.job, runs_dir(spec.environ))
-    estimate = JobMemoryEstimator.of(target, job, target.device, runs).at_once(start)
+    estimate = JobMemoryEstimator.of(target, job, target.device, runs).at_once(start.settings)
     if estimate is None:
         return None
     context, peak = estimate.overhead.context_bytes, estimate.peak

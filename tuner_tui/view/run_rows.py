@@ -145,6 +145,17 @@ def steps_made(state: RunState) -> str:
     return f"{f.count(state.step)}{whole} steps"
 
 
+def steps_text(state: RunState, aligned: bool = False) -> str:
+    """Return `step 40/~9,000`, where the total is a guess; without one `step 40  batch 3 of 10`, that of the epoch."""
+    if state.step is None:
+        return ""
+    if state.total_steps:
+        total = f.count(state.total_steps)
+        return f"step {f.count(state.step).rjust(len(total) * aligned)}/{'~' * state.total_guessed}{total}"
+    batch = "" if state.position is None else "  batch {:,} of {:,}".format(*state.position)
+    return f"step {f.count(state.step)}{batch}"
+
+
 def outcome_parts(state: RunState, name: str) -> list[TextSpan]:
     """Return how a run ended, its name, and its steps and time."""
     assert state.finished is not None

@@ -8,7 +8,7 @@ from tuner_tui.core.units import format_duration, format_rough_duration, format_
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, WARN, Line, Style, TextSpan, align_left, align_right, fit, line, line_width
 from tuner_tui.view.charts import gauge
-from tuner_tui.view.run_rows import PHASES, finite_style, outcome_parts
+from tuner_tui.view.run_rows import PHASES, finite_style, outcome_parts, steps_text
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
@@ -95,7 +95,7 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     if done is None and state.position is not None:  # how many epochs there will be is not known
         done, of = f.share_of(*state.position), " of the epoch"
     share = line(TextSpan(align_right(format_share(done), 6), "strong"), of) if done is not None else ()
-    steps = _steps(state)
+    steps = line(f"  {steps_text(state, aligned=True)}") if state.step is not None else ()
     left_s = None if stalled else seconds_left(state, scene.now_s)
     left_text = "" if left_s is None else f"{format_rough_duration(left_s)} left"
     left = line(f"  {align_left(left_text, LEFT_WIDTH)}") if done is not None and not of else ()
@@ -144,18 +144,6 @@ def _phase_words(state: RunState, phase: str, now_s: float) -> str:
         return f"{PHASES.get(starting[0], starting[0])} {format_duration(starting[1])}"
     since = "" if phase == "training" or not state.phase_since_t else f" {format_duration(now_s - state.phase_since_t)}"
     return PHASES.get(phase, phase) + since
-
-
-def _steps(state: RunState) -> Line:
-    """Return step and total, which is marked with `~` if it is a guess; without one, the batch of the epoch."""
-    if state.step is None:
-        return ()
-    if state.total_steps:
-        total = f.count(state.total_steps)
-        mark = "~" if state.total_guessed else ""
-        return line(f"  step {align_right(f.count(state.step), len(total))}/{mark}{total}")
-    batch = "" if state.position is None else "  batch {:,} of {:,}".format(*state.position)
-    return line(f"  step {f.count(state.step)}{batch}")
 
 
 def progress_bar(done: float | None, width: int, style: Style) -> Line:
