@@ -402,7 +402,7 @@ class UiState(Struct, frozen=True):
 
     def changes_to(self, values: Mapping[str, Value]) -> tuple[SettingChange, ...]:
         """Return the settings whose value is another in `values`, or is not known."""
-        if self.editing is None:
+        if self.editing is None or not values:
             return ()
         settings, unknown = self.editing.current.settings, self.unknown_values
         return tuple(

@@ -45,17 +45,22 @@ def line(*parts: Part) -> Line:
     Spaces in front of a span belong to the one before, or are one: what draws each as a text of its own may drop them.
     """
     runs: list[TextSpan] = []
+    text = ""
+    style: Style | None = None
     for part in parts:
         spans = (TextSpan(part),) if isinstance(part, str) else (part,) if isinstance(part, TextSpan) else part
-        for text, style in spans:
-            word = text
-            if runs and text[:1] == " " and not {style, runs[-1].style} & FILLED:
-                word = text.lstrip(" ")
-                runs[-1] = TextSpan(runs[-1].text + text[: len(text) - len(word)], runs[-1].style)
-            if runs and runs[-1].style == style:
-                runs[-1] = TextSpan(runs[-1].text + word, style)
+        for word, look in spans:
+            if look != style and style is not None and word[:1] == " " and not (look in FILLED or style in FILLED):
+                blanks, word = word, word.lstrip(" ")
+                text += blanks[: len(blanks) - len(word)]
+            if look == style:
+                text += word
             elif word:
-                runs.append(TextSpan(word, style))
+                if style is not None:
+                    runs.append(TextSpan(text, style))
+                text, style = word, look
+    if style is not None:
+        runs.append(TextSpan(text, style))
     if runs and runs[0].text[0] == " " and runs[0].style not in FILLED and not runs[0].text.isspace():
         text, style = runs[0]
         word = text.lstrip(" ")

@@ -171,7 +171,6 @@ FILLED_BITS = ((0, 0x40, 0x44, 0x46, 0x47), (0, 0x80, 0xA0, 0xB0, 0xB8))
 """Bits of the left and of the right column of a braille character that is filled so many dots high."""
 
 
-@lru_cache(maxsize=64)
 def area_lines(
     values: tuple[float | None, ...], full: float, height: int, style: Style, over: tuple[float | None, ...] = ()
 ) -> tuple[Line, ...]:
@@ -179,6 +178,16 @@ def area_lines(
 
     Each line has a shade of its style, the brighter the higher it is. Zero is the lowest dot, unknown is blank.
     """
+    # The newest cell changes with each sample, those before it every few seconds only.
+    parts = (slice(-COLUMNS_A_CELL), slice(-COLUMNS_A_CELL, None))
+    drawn = (_area_lines(values[part], full, height, style, over[part]) for part in parts)
+    return tuple(line(*before, *newest) for before, newest in zip(*drawn, strict=True))
+
+
+@lru_cache(maxsize=64)
+def _area_lines(
+    values: tuple[float | None, ...], full: float, height: int, style: Style, over: tuple[float | None, ...]
+) -> tuple[Line, ...]:
     levels = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in values]
     line_dots = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in over]
     lines: list[Line] = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent, format_short_duration
 from tuner_tui.view import number_format as f
@@ -38,7 +40,7 @@ STALE, STALE_S = "?", 3.0
 """A GPU that did not answer for longer within the last `JUDGED_S` is marked, because its figures are old."""
 
 
-class GpuScene(NamedTuple):
+class GpuScene(Struct, frozen=True, dict=True):
     """The newest sample and the recent ones, oldest first, of which charts show the last `past_s` seconds.
 
     `training` are the GPUs that should be busy, as a training runs on them. `jobs` names what runs on each GPU, and
@@ -51,6 +53,15 @@ class GpuScene(NamedTuple):
     jobs: Mapping[int, str] | None = None
     run_gpus: frozenset[int] = frozenset()
     past_s: float = 1.0
+
+    @cached_property
+    def judged(self) -> Mapping[int, list[GpuSample]]:
+        """Each GPU as it was over the last seconds, by its index."""
+        past: dict[int, list[GpuSample]] = {}
+        for sample in samples_after(self.recent, self.sample.time_s - JUDGED_S):
+            for gpu in sample.gpus:
+                past.setdefault(gpu.index, []).append(gpu)
+        return past
 
 
 INDEX = 4
@@ -301,7 +312,8 @@ def is_known(scene: GpuScene, gpu: GpuSample) -> bool:
 
 
 def _loads(scene: GpuScene, gpu: GpuSample) -> list[float]:
-    return [past.utilisation_pct for past in _judged(scene, gpu) if past.utilisation_pct is not None]
+    states = scene.judged.get(gpu.index, ())
+    return [state.utilisation_pct for state in states if state.utilisation_pct is not None]
 
 
 def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
@@ -389,13 +401,7 @@ def is_stale(scene: GpuScene, gpu: GpuSample) -> bool:
 
 def _silence_s(scene: GpuScene, gpu: GpuSample) -> float:
     """Return the longest time without an answer of the last seconds: a slow driver answers now and then."""
-    return max(past.age_s or 0.0 for past in (gpu, *_judged(scene, gpu)))
-
-
-def _judged(scene: GpuScene, gpu: GpuSample) -> list[GpuSample]:
-    """Return the GPU as it was over the last seconds."""
-    earlier = (find_gpu(past, gpu.index) for past in samples_after(scene.recent, scene.sample.time_s - JUDGED_S))
-    return [past for past in earlier if past is not None]
+    return max(past.age_s or 0.0 for past in (gpu, *scene.judged.get(gpu.index, ())))
 
 
 def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Line]:

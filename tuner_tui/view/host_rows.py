@@ -30,6 +30,11 @@ LOW_CHART, TALLEST_CHART = 3, 8
 
 def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, past_s: float = 1.0) -> list[Line]:
     """Return all rows of the host; `chart` is the room for a history of the processor."""
+    return [*host_gauges(sample, width), *host_details(sample, recent, width, chart, past_s)]
+
+
+def host_details(sample: Sample, recent: Sequence[Sample], width: int, chart: int, past_s: float) -> list[Line]:
+    """Return the rows of the host below its gauges."""
     number, host = max(0, width - INDEX - SCALE), sample.host
     history: Sequence[Line] = ()
     if number and (height := min(LOW_CHART if sample.gpus else TALLEST_CHART, chart)) > 0:
@@ -37,7 +42,7 @@ def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, 
         height = 1 if is_flat(cpu, 100.0) else height
         history = history_rows(cpu, "gauge", height)
         history = [*history, *time_axis(past_s, width)] if 1 < height < chart else history
-    return [*host_gauges(sample, width), *history, *_disk_rows(host, width)]
+    return [*history, *_disk_rows(host, width)]
 
 
 CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6

@@ -21,7 +21,7 @@ from tuner_tui.view.gpu_rows import (
     gpu_wall,
     gpus_in_use,
 )
-from tuner_tui.view.host_rows import LOW_CHART, TALLEST_CHART, host_gauges, host_rows
+from tuner_tui.view.host_rows import LOW_CHART, TALLEST_CHART, host_details, host_gauges
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
 from tuner_tui.view.run_bars import memory_rows, step_rows, waits_for_core
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows, slowest_rank, times_of_ranks
@@ -166,7 +166,7 @@ def _sections(scene: LiveScene, width: int, height: int) -> Callable[[Layout, in
     device = None if state is None else state.in_effect.get("device")
     training = gpus_in_use(sample, device) if trains else frozenset[int]()
     gpus = GpuScene(sample, scene.recent, training, past_s=shown_past(scene.recent, scene.window, sample.time_s))
-    many, gauges = len(sample.gpus), gpu_rows(gpus, width)
+    many, gauges, host = len(sample.gpus), gpu_rows(gpus, width), host_gauges(sample, width)
 
     def all_sections(layout: Layout, room: int) -> list[list[Line]]:
         shown, room = gauges, min(room, MOST_HISTORY * len(gauges) or (LOW_CHART if charted else TALLEST_CHART) + 1)
@@ -174,12 +174,10 @@ def _sections(scene: LiveScene, width: int, height: int) -> Callable[[Layout, in
             shown = layout.many_gpus(gpus, width)
         elif room or many >= WALL_FROM:  # they use the rows better that they take anyway
             shown = gpu_rows(gpus, width, room + len(gauges))
-        if layout.details:
-            host = host_rows(sample, scene.recent, width, room - max(0, len(shown) - len(gauges)), gpus.past_s)
-        else:
-            host = host_gauges(sample, width)[: None if layout.apart else 1]
+        left = room - max(0, len(shown) - len(gauges))
+        details = host_details(sample, scene.recent, width, left, gpus.past_s) if layout.details else []
         bars, figures, of_ranks = run_sections(layout)
-        return [bars, figures, old + shown, of_ranks, host]
+        return [bars, figures, old + shown, of_ranks, host[: None if layout.apart else 1] + details]
 
     return all_sections
 

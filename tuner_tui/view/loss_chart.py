@@ -53,6 +53,7 @@ def best_label(state: RunState) -> str:
     return "best eval" if state.knows_evaluations else "eval"
 
 
+@lru_cache(maxsize=4)  # a sample comes each second, a loss more seldom
 def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Line]:
     """Return `height` rows: a heading that explains the signs, the curves, and the steps."""
     curves, axes, marks = loss_drawing(scene)

@@ -112,7 +112,8 @@ class SampleHistory(Sequence["Sample"]):
     @property
     def oldest_s(self) -> float:
         """The time of the oldest sample that charts still have; 0.0 without samples."""
-        return next((samples[0].time_s for samples in (self._older, self._samples) if samples), 0.0)
+        samples = self._older or self._samples
+        return samples[0].time_s if samples else 0.0
 
     def _sums_of(self, name: Hashable, figure: SampleValue, column_s: float) -> dict[int, tuple[float, int]]:
         # Columns begin at multiples of their width on the clock, not at the first sample: the columns of all charts

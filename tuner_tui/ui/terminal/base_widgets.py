@@ -107,6 +107,7 @@ class Canvas(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._lines: list[Line] = []
+        self._width = 0
         self._styles: dict[str, RichStyle] = {}
         self._asked = False
 
@@ -154,7 +155,7 @@ class Canvas(Widget):
         self.top = max(0, self.top + by)
 
     def _show(self, lines: list[Line], width: int) -> None:
-        old, self._lines = self._lines, lines
+        old, self._lines, self._width = self._lines, lines, width
         if len(old) != len(lines):
             self.refresh()
         else:
@@ -167,7 +168,8 @@ class Canvas(Widget):
         width = self.size.width
         if y >= len(self._lines):
             return Strip.blank(width, self._style(""))
-        cells = fit(self._lines[y], width)  # Drawn for another width if a frame comes before the change of size does.
+        # Drawn for another width if a frame comes before the change of size does.
+        cells = self._lines[y] if width == self._width else fit(self._lines[y], width)
         return Strip([Segment(text, self._style(style)) for text, style in cells], width)
 
     def _style(self, name: str) -> RichStyle:

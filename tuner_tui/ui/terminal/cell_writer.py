@@ -88,15 +88,14 @@ class TerminalCells:
                 code, start = self._codes.setdefault(look, chr(len(self._codes) + 1)), x + len(looks)
                 looks += code * len(text)
                 end = x + len(looks)
-                texts_by_look.setdefault(look, []).extend(
-                    (y, start + first, text[first:last])
-                    for first, last in _changed_spans(text, code, shown[start:end], codes[start:end])
-                )
+                if text != shown[start:end] or codes[start:end] != code * len(text):
+                    texts_by_look.setdefault(look, []).extend(
+                        (y, start + first, text[first:last])
+                        for first, last in _changed_spans(text, code, shown[start:end], codes[start:end])
+                    )
             end = x + len(looks)
             self._rows[y] = shown[:x] + strip.text + shown[end:], codes[:x] + looks + codes[end:]
-        for look, texts in texts_by_look.items():
-            if texts:
-                output.append(f"\x1b[0;{look}m" + _write_texts(texts))
+        output += (f"\x1b[0;{look}m" + _write_texts(texts) for look, texts in texts_by_look.items())
         return "".join(output) + "\x1b[m" * bool(output)
 
 
@@ -106,8 +105,6 @@ UNWRITTEN = "\0"
 
 def _changed_spans(text: str, code: str, shown: str, codes: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of the spans that hold every changed cell."""
-    if text == shown and codes == code * len(text):
-        return
     cells = zip_longest(text, shown, codes, fillvalue=UNWRITTEN)
     changed = [at for at, (new, old, look) in enumerate(cells) if new != old or look != code]
     start = changed[0]
