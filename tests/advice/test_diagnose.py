@@ -74,7 +74,7 @@ def test_workers_that_ended_before_the_last_step_are_judged_by_what_they_did() -
         ("98 % of a step passes in the program's own code", "passed"),
         ("Evaluation takes 40 % of the run's time", "took"),
         ("the training's processes use 39 % of one core", "used"),
-        ("data wait 31 % of step time, 2 min into the training", "data wait"),
+        ("data wait 31 % of step time", "data wait"),
         ("the workers are slow though they compute little: they sleep or wait", "were computed slept waited"),
         ("This analysis of 3 uses in thesis.py", "analysis used"),
     ],

@@ -94,7 +94,7 @@ def format_short_duration(seconds: float | None) -> str:
     if seconds is None:
         return UNKNOWN
     if seconds < 5400:
-        return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+        return f"{int(seconds)} s" if seconds < 90 else f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"
 
 

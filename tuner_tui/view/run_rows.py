@@ -55,6 +55,8 @@ PHASES = {
     "skipping": "skipping batches done before",
 }
 """Longer texts for phases."""
+MOST_STARTUP = 0.2
+"""Share of the start-up in the time of a run from which on it is named."""
 NO_PROGRESS_S = 600.0
 """A phase of the start that lasts so long says what it waits for."""
 BUSY_PCT, IDLE_PCT, READING_BYTES_S = 50.0, 5.0, 5e6
@@ -164,7 +166,11 @@ def outcome_parts(state: RunState, name: str) -> list[TextSpan]:
         words, style = f"{WARN} {words.partition(' ')[2]}, {state.loss_problem}", "warn"
     mark, _, outcome = words.partition(" ")
     made = steps_made(state)
-    took = "" if state.launched_t is None else format_duration(state.finished.t - state.launched_t)
+    seconds = None if state.launched_t is None else state.finished.t - state.launched_t
+    took = "" if seconds is None else format_duration(seconds)
+    if seconds is not None and state.first_step_t is not None and state.launched_t is not None:
+        start_s = state.first_step_t - state.launched_t  # else neither fits the speed that stands below
+        took += f", {format_duration(start_s)} of it start-up" if start_s > MOST_STARTUP * seconds else ""
     return [
         TextSpan(f"{mark} {outcome[:1].upper()}{outcome[1:]}", style),
         TextSpan(name, "strong"),

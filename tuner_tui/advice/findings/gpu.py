@@ -19,7 +19,6 @@ from tuner_tui.advice.findings.run_metrics import (
     recent_samples,
     span_s,
     training_pids,
-    training_s,
     training_share,
 )
 from tuner_tui.advice.remedies.catalog import remedies_for
@@ -144,8 +143,7 @@ def gpu_underused(situation: Situation) -> Finding | None:
     if cpu is not None:
         evidence.append(f"CPU {format_percent(cpu)} busy" + (": neither the GPU nor the CPU is busy" if both else ""))
     if data_wait is not None:
-        since = format_short_duration(training_s(situation) or 0)
-        evidence.append(f"data wait {format_share(data_wait)} of step time, {since} into the training")
+        evidence.append(f"data wait {format_share(data_wait)} of step time")
     if memory is not None:
         evidence.append(f"memory {format_share(memory[0] / memory[1])} of the GPU")
     ladder = "both-low" if both else "very-low" if very_low else None

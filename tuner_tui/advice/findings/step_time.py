@@ -24,7 +24,6 @@ from tuner_tui.advice.findings.run_metrics import (
     recent_samples,
     span_s,
     training_cpu_pct,
-    training_s,
     training_share,
     worker_loads,
 )
@@ -233,8 +232,7 @@ def has_too_many_workers(situation: Situation) -> bool:
 
 def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:
     rates, samples = situation.state.rates, recent_samples(situation)
-    since = format_short_duration(training_s(situation) or 0)
-    lines = [f"data wait {format_share(share)} of step time, {since} into the training"]
+    lines = [f"data wait {format_share(share)} of step time"]
     if rates.step_time_s is not None:
         lines.append(f"{rates.step_time_s * share:.3g} of {rates.step_time_s:.3g} s a step")
     loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)
@@ -305,8 +303,7 @@ def between_steps(situation: Situation) -> Finding | None:
     if not on_cpu and not idle:
         return None
     spent = "" if rates.step_time_s is None else f": {rates.step_time_s * share:.3g} of {rates.step_time_s:.3g} s"
-    since = format_short_duration(training_s(situation) or 0)
-    evidence = [f"from the optimizer step to the next request for a batch{spent}, {since} into the training"]
+    evidence = [f"from the optimizer step to the next request for a batch{spent}"]
     if not on_cpu:
         evidence.append(f"GPU busy {format_percent(busy)}")
     lost_share = share * training_share(situation)

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from tuner_tui.core.units import UNKNOWN, format_gib, format_share
+from tuner_tui.core.units import UNKNOWN, format_share, format_size
 from tuner_tui.memory.device import interpolate
 from tuner_tui.runs.events.progress import Series, finite, mean_rates
 from tuner_tui.runs.read.measured_memory import allocated_at_failure, lacks_gpu_peak
@@ -293,7 +293,7 @@ def format_figure(value: float | None, unit: str) -> str:
         case "share":
             return format_share(value, digits=1)
         case "B":
-            return format_gib(value, 2)
+            return format_size(value, 2)
         case "":
             return f"{value:.4f}"
         case "s":
