@@ -29,6 +29,7 @@ from tuner_tui.advice.crash.crash_words import (
     subject_of,
     unknown_argument,
 )
+from tuner_tui.advice.crash.failed_operation import FILE as OPERATIONS
 from tuner_tui.advice.crash.failed_operation import Explanation, explain, quote_log
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
@@ -230,7 +231,7 @@ def _topic_and_subject(
 
 
 def _sentence(failure: Failure, pattern: CrashPattern, explanation: Explanation | None) -> str:
-    if explanation is not None and explanation.names_what(pattern):
+    if explanation is not None and pattern.topic in read_data_file(OPERATIONS)["unnamed"]:
         return explanation.sentence
     if not (pattern.raised or pattern.is_by_place(failure.headline)):
         return pattern.sentence

@@ -48,9 +48,6 @@ class Explanation(Struct, frozen=True):
         yields = pattern.topic in (*read_data_file(FILE)["yields"], *self.over)
         return self.is_specific and (pattern.confidence == "possible" or yields)
 
-    def names_what(self, pattern: CrashPattern) -> bool:
-        """Whether its sentence names what that of the pattern leaves open, whose remedies know more."""
-        return self.is_specific and self.cause == pattern.cause and pattern.topic in read_data_file(FILE)["unnamed"]
 
 
 def explain(failure: Failure, package: str) -> Explanation | None:
