@@ -187,7 +187,7 @@ def _hides(name: str, value: str) -> bool:
 
 
 def _redact_assignment(word: str) -> str:
-    """A word `name=value` with the whole value hidden, blanks included, where the name is that of a secret."""
+    """A word `name=value`; the whole value is hidden, blanks included, if `name` is the name of a secret."""
     name, equals, value = word.partition("=")
     hidden = equals and re.fullmatch(r"[\w.+-]+", name) and _hides(name, value)
     return f"{name}={HIDDEN}" if hidden else word

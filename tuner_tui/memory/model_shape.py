@@ -176,7 +176,7 @@ def read_config(model: str) -> Mapping[str, Any] | None:
 
 
 def _without_quantization(model: str) -> tuple[str, float | None]:
-    """The name without what says that the weights are quantized, and the bytes per weight by that; None without."""
+    """The name without its suffix for quantized weights, and the bytes per weight that the suffix means, or None."""
     name = model.replace("___", ".")  # as ModelScope writes it in the paths of its cache
     sizes = set()
     for word, size in read_data_file(FILE)["quantized"].items():
@@ -245,7 +245,7 @@ def download_hint(model: str) -> str:
 
 
 def modelled_job(job: Job | None) -> BuiltinJob | None:
-    """The built-in job whose memory is that of `job`: itself, or one of the model that a command is known to train.
+    """The built-in job that takes the same memory as `job`: itself, or one for the model that a command trains.
 
     None where the task of a command is not known, or not covered.
     """

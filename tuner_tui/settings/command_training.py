@@ -75,7 +75,7 @@ def own_settings(job: Job) -> Mapping[str, Value]:
 
 
 def read_command(words: Sequence[str], folder: Path, env: Mapping[str, str] | None = None) -> CommandTraining:
-    """What the command says that is started in `folder` with `env`. Files that cannot be read say nothing."""
+    """What a command started in `folder` with `env` says about its training. Unreadable files are skipped."""
     scripts, configurations = _files(words, folder)
     sources = [read_source(path) for path in scripts]
     options = {**_overrides(words), **read_options(tuple(words)), **flag_values(words, next(iter(scripts), None))}

@@ -150,7 +150,7 @@ def model_among(values: Mapping[str, object]) -> str | None:
 
 
 def names_other_task(model: str, command: Sequence[str] = ()) -> bool:
-    """Whether the name of the model or of a script of the command is that of images, sound or sequence to sequence."""
+    """Whether the names of the model and scripts of the command mean images, sound or sequence to sequence."""
     scripts = [word.rpartition("/")[2] for word in command if word.endswith((".py", ".sh"))]
     model = re.sub(r"/snapshots/[0-9a-f]+/?$", "", model)  # of the Hub's cache
     names = [name.lower() for name in (*scripts, model.rstrip("/").rpartition("/")[2])]

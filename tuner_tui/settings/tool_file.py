@@ -214,7 +214,7 @@ def _with_sources(
 def _notes_on_files(
     file: ToolFile, training: CommandJob | None, job: CommandJob | None, path: Path | None
 ) -> Iterator[str]:
-    """What the file states that is no setting, and which files it needs that are not there."""
+    """What the file states besides settings, and the files that it needs and that are missing."""
     if training is not None and training.stated:
         yield f"stated besides: {', '.join(f'{name} {value}' for name, value in training.stated.items())}"
     if path is None:
@@ -323,7 +323,7 @@ def _of_global_batch(
 
 
 def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[str], path: Path) -> tuple[str, ...]:
-    """Variables or keys without values that a command needs which another text than the opened file shows."""
+    """Variables or keys without values that a command needs, where the command comes from another file."""
     named = Path(next((word for word in job.command[1:] if word.endswith((".py", *SHELL_SUFFIXES))), ""))
     program = program_of(words, path) if words else named
     if program is None or not program.is_absolute() or (words and job.command[0] == "bash"):

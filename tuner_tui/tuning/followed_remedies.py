@@ -270,7 +270,7 @@ def find_doubt(
     after: tuple[RunFolder, RunView],
     measure: Callable[[RunFolder, RunView], RunMeasurement] = measure_run,
 ) -> str:
-    """Why the speed and the loss of two runs that a user compares say little; empty if nothing is known against it.
+    """Why a comparison of the speed and loss of two runs says little; empty if nothing speaks against it.
 
     `measure` keeps what it measured of a run that has ended.
     """

@@ -78,7 +78,7 @@ def inventory_of_trial(inventory: Inventory, uuids: Sequence[str]) -> Inventory:
 
 
 def machine_of_trial(inventory: Inventory, gpu: Gpu | None, cores: float) -> Inventory:
-    """Return the machine as a trial on one GPU, or on none, sees it that may use so many cores."""
+    """Return the machine as a trial with `cores` cores and one GPU, or none, sees it."""
     cpu = replace(inventory.cpu, quota_cores=max(1.0, min(cores, inventory.cpu.usable_cores)))
     return replace(inventory, gpus=() if gpu is None else (gpu,), cpu=cpu, cuda_visible_devices=None)
 

@@ -436,7 +436,7 @@ def _save_winner(
     earlier: Sequence[trial_log.LogEntry],
     gpus: TrialGpus,
 ) -> trial_log.TuningEnded:
-    """Save the preset of a confirmed winner after a run with it has shown that it trains as the winner did."""
+    """Save the preset of a confirmed winner, after a run with it has trained like the winner."""
     conclusion, record = ended.verdict, context.record
     if ended.status != "finished" or conclusion is None or not (conclusion.best and conclusion.best.throughput):
         return ended

@@ -389,7 +389,7 @@ class Backend:
     def shortage(
         self, config: TrainingConfig, inventory: Inventory, interpreter: Interpreter | None, sample: Sample | None
     ) -> str:
-        """Return why the training of `config` would wait in the queue for runs that train; empty if it would not."""
+        """Return which live runs the training of `config` would wait for in the queue; empty if for none."""
         need = _queue_need(config.launch_request(), inventory, interpreter)
         return shortage_by(runs_dir(), need, inventory.gpus, sample)
 

@@ -154,7 +154,7 @@ class SampleHistory(Sequence["Sample"]):
 
 
 def _charted_part(sample: Sample) -> Sample:
-    """Return the sample with the figures of it that are drawn as histories."""
+    """Return the sample with only the figures whose histories are drawn."""
     # Of its memory the percentage, as those small numbers take no memory of their own.
     pairs = [(gpu, int(100 * (gpu.memory_used_bytes or 0) / (gpu.memory_total_bytes or 1))) for gpu in sample.gpus]
     gpus = tuple(type(gpu)(gpu.index, gpu.name, gpu.utilisation_pct, each, 100, lost=gpu.lost) for gpu, each in pairs)

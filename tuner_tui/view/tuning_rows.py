@@ -245,7 +245,7 @@ def _sentence_rows(gain: str, changes: str, note: str, width: int) -> list[Line]
 
 
 def _confirmation(view: TuningView, verdict: TuningConclusion) -> str:
-    """Return `confirmed by 5 alternating pairs, ± 3 %`, and what the speed is that of."""
+    """Return `confirmed by 5 alternating pairs, ± 3 %`, and to which settings the speed belongs."""
     parts = []
     if verdict.ratio is not None and verdict.ratio_low is not None and verdict.ratio_high is not None:
         half = (verdict.ratio_high - verdict.ratio_low) / 2 / verdict.ratio

@@ -92,7 +92,7 @@ class CrashCause(Struct, frozen=True):
 
 
 def find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:
-    """Why a training failed whose output is `lines`; None if nothing shows that it did."""
+    """Why the training with the output `lines` failed; None if nothing shows that it did."""
     state = situation.state
     judgement = judge(lines, state, state.exited)
     match judgement.by:
@@ -267,7 +267,7 @@ def _location(failure: Failure, cause: str, judgement: Judgement, lines: Sequenc
 
 
 def _hint_before(words: str, before: Sequence[LogLine], *, is_open: bool) -> tuple[str | None, bool]:
-    """What was logged before an exception with these words that led to it, and whether it is that nothing was there.
+    """The line logged before the exception `words` that explains it, and whether it says that nothing was loaded.
 
     Other warnings only count where the cause is open.
     """

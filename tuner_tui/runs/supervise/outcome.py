@@ -134,7 +134,7 @@ MAX_COMMAND_CHARS = 120
 
 
 def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
-    """What a log that says that a port is taken does not: the process that holds it, and a port that is free."""
+    """For a log with "port in use": the process that holds the port, and a port that is free."""
     matches = (PORT.search(line) for line in log_tail.splitlines() if TAKEN.search(line))
     port = next((int(match[1] or match[2]) for match in matches if match is not None), None)
     if port is None:

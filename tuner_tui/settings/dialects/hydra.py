@@ -151,7 +151,7 @@ def hydra_command(path: Path) -> str | None:
 
 
 def _names_configuration(script: Path, source: str, path: Path) -> bool:
-    """Whether the source names the file, or its folder and no other file in it that has hardly a key in common."""
+    """Whether the source names the file, or its folder and no file there whose keys are mostly different ones."""
     if names_file(source, path):
         return True
     folder, name = _decorated(script, source)
@@ -164,7 +164,7 @@ def _names_configuration(script: Path, source: str, path: Path) -> bool:
 
 
 def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The whole configuration that the file at `path`, with `values`, is of; files that cannot be read are left out.
+    """The whole configuration to which the file at `path`, with `values`, belongs; unreadable files are left out.
 
     A file of a group takes the place of what the primary configuration chooses there.
     """

@@ -94,7 +94,7 @@ LONGEST_NAME = 200
 
 
 def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob:
-    """The command that trains by the file, with settings put into it, and what the file says that it trains.
+    """The command that trains with the file, its settings filled in, and what the file says is trained.
 
     `COMMAND_TO_NAME` stands for a command that nothing near the file shows to read it. Paths are absolute, so that the
     job may be saved and started anywhere. Raises `SettingsError` for a file of the tool that trains nothing.

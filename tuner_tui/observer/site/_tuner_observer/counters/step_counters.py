@@ -389,7 +389,7 @@ class StepCounters:
         self.clock.end_pause(now)
 
     def backward_called(self, now: float) -> None:
-        """End an evaluation of which only this call shows that it has ended: its model is in train mode again."""
+        """End an evaluation: that its model is in train mode again is the only sign of its end."""
         if self.clock.paused_phase == "evaluating":
             if self.evaluation.depth or self.evaluation.is_in_eval_mode:
                 return

@@ -147,7 +147,7 @@ class TrainingClock:
             self._on_pause(now)
 
     def drop_evaluation(self) -> None:
-        """The evaluation after the last step was none: its time is that of the training."""
+        """Count what was taken for an evaluation after the last step as training time."""
         self._eval_s -= self._evaluated_s
         self._evaluated_step, self._evaluated_s = None, 0.0
         self._evaluated_steps = self._evaluated_steps[:-1]
