@@ -49,7 +49,6 @@ class Explanation(Struct, frozen=True):
         return self.is_specific and (pattern.confidence == "possible" or yields)
 
 
-
 def explain(failure: Failure, package: str) -> Explanation | None:
     """The explanation by the first row that fits; None where none does, or a package refused what it was given.
 
