@@ -169,6 +169,12 @@ def test_what_a_program_imports_is_installed(tmp_path: Path) -> None:
     assert "Imports" not in {c.name for c in opened(tmp_path, "python fit.py", "pip install -r r.txt", fit=fit)}
 
 
+def test_weights_that_a_switch_leaves_as_they_are_need_no_package() -> None:
+    section = {"is_quantized": False, "quantization_config": {"load_in_4bit": True}}
+    assert "Packages" not in checks(section, resolved(quantization="none"))
+    assert "Packages" in checks(section, resolved())
+
+
 def test_an_argument_that_the_installed_release_has_not(tmp_path: Path) -> None:
     note = "evaluation_strategy is read as eval_strategy steps: removed by transformers 4.51"
     (check,) = [c for c in opened(tmp_path, "python fit.py", notes=(note,), fit="") if c.name == "Arguments"]

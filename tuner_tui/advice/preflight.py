@@ -322,7 +322,9 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
     """Whether the interpreter has the packages that the file asks for."""
     if "torch" not in interpreter.packages:
         return  # nothing is known of it, which is a check of its own
-    needed = {name: entry for name, entry in required_packages(file.values).items() if name in PACKAGES}
+    packages = required_packages(file.values).items()
+    is_whole = file.resolved.given.get("quantization") == "none"  # whatever a section says that a switch turns off
+    needed = {n: entry for n, entry in packages if n in PACKAGES and not (is_whole and "load_in_" in entry)}
     if file.resolved.settings.peft_method != "none":
         needed.setdefault("peft", f"peft_method {file.resolved.settings.peft_method}")
     missing = {name: entry for name, entry in needed.items() if name not in interpreter.packages}
@@ -474,7 +476,8 @@ def _leaves(values: object, key: str = "") -> Iterator[tuple[str, Any]]:
     """Every value of what is switched on and not filled in at start, under its dotted key or that of its list."""
     if isinstance(values, Mapping) and not any(values.get(name) is False for name in words_of("section_switches")):
         for name, value in values.items():
-            yield from _leaves(value, f"{key}.{name}" if key else str(name))
+            of_hydra = name == "defaults" and isinstance(value, list)  # the names of groups
+            yield from () if of_hydra else _leaves(value, f"{key}.{name}" if key else str(name))
     elif isinstance(values, list):
         for value in values:
             yield from _leaves(value, key)

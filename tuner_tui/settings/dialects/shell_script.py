@@ -520,7 +520,7 @@ def _given(words: tuple[str, ...]) -> dict[str, str]:
 def _does_other_work(words: tuple[str, ...]) -> bool:
     """Whether the options are those of an evaluation, of generating or serving, or of a trial of the program itself."""
     given = _given(words)
-    evaluates = any(given.get(name, "false").lower() != "false" for name in ("do_eval", "do_predict"))
+    evaluates = any(given.get(name, "false").lower() != "false" for name in words_of("only_evaluates"))
     is_trial = any(map(pattern_of("tries").match, words))
     return (evaluates and "do_train" not in given) or is_trial or is_for_other_work(given)
 
