@@ -421,7 +421,8 @@ def test_memory_remedies_are_those_of_the_program(before: str, package: str, fir
     ],
 )
 def test_the_sizes_of_a_message_choose_the_remedy(message: str, first: str) -> None:
-    assert first in remedies(in_frame("/home/ann/plate.py", f"RuntimeError: {message}"))[0].title
+    offers = remedies(in_frame("/home/ann/plate.py", f"RuntimeError: {message}"))
+    assert first in " ".join(offer.title for offer in offers[:2])
 
 
 def test_sizes_of_three_and_four_in_a_sample_are_channels() -> None:

@@ -163,7 +163,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     role = relation_of(topic or cause, f"{failure.message}\n{innermost.name}") or sizes or role
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
-    is_broad = pattern is not None and (pattern.raised or (failure.refuses and pattern.is_by_place(failure.headline)))
+    words = failure.headline.partition(": ")[2]
+    refuses_in_words = failure.refuses and " " in words
+    is_broad = pattern is not None and (pattern.raised or (refuses_in_words and pattern.is_by_place(failure.headline)))
     is_of_call = failure.calls and (topic == "package-versions" or cause in CAUSES_OF_CALLS or is_broad)
     checks = check_the_call(failure, explanation) if is_of_call or topic == UNEXPLAINED else CallChecks()
     if is_broad and (checks.say_demand or advice_in(failure.message)):
@@ -172,13 +174,12 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         cause, sentence = _explain_without_pattern(failure, role, explanation)
     evidence = _evidence(match, judgement.launcher, ranks)
     evidence = evidence if reason is None else (evidence[0], quote_log(reason), *evidence[1:])
-    words = failure.headline.partition(": ")[2]
     hint, is_empty = _hint_before(words, before, is_open=pattern is None and explanation is not None)
     if hint is not None:
         logged = remedy("logged-before", hint=quote_log(hint, 120))
         evidence, checks = (*evidence, quote_log(hint)), CallChecks((logged, *checks.remedies), say_demand=True)
     is_unsure = pattern is None or not (pattern.regexes or pattern.confidence == "certain")
-    is_refusal = is_unsure and failure.refuses and (" " in words or checks.say_demand)
+    is_refusal = is_unsure and (refuses_in_words or (failure.refuses and checks.say_demand))
     return CrashCause(
         cause,
         sentence,

@@ -105,7 +105,7 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
             "name_or_value": f"`{name or values.get('text') or values.get('number') or 'this key'}`",
             "object": operand or "it",
             "from_object": f" in `{operand}`" if operand else "",
-            "object_or_it": f"`{operand}`" if operand else "what the line uses",
+            "object_or_it": next((f"`{name}`" for name in (operand, values.get("type")) if name), "what the line uses"),
             "counts": f": {given}, not {wanted}" if given else f": not {wanted}" if wanted else "",
             "bound": f": index {index} of {size}" if size else f": index {index}" if index else "",
             "argument": f": `{name}`" if name else "",
