@@ -169,11 +169,11 @@ def test_an_unknown_capacity_shows_the_figure_alone() -> None:
     assert "largest" not in verdict
 
 
-def test_a_batch_of_all_samples_is_the_largest_as_every_output_says() -> None:
+def test_a_largest_batch_of_all_samples_is_no_figure_to_follow() -> None:
     verdict = texts(MemoryOutlook(replace(SMALL, samples=50), False))[1]
-    assert verdict.startswith("fits · largest micro batch 50 (all samples)")
+    assert verdict.startswith("fits · no micro batch is too large")
     narrow = [plain_text(row) for row in estimate_rows(MemoryOutlook(replace(SMALL, samples=50), False), 36)]
-    assert narrow[1].startswith("fits · micro batch ≤ 50 ·")
+    assert narrow[1].startswith("fits · no micro batch is too large")
     assert "…" not in narrow[1]
 
 

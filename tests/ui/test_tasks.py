@@ -9,10 +9,22 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.ui_backend import FakeBox, busy_box, ended, failed_box, listed, opened
-from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
+from tests.ui.pilots import (
+    ScreenPilot,
+    app_of,
+    dialog,
+    on_screen,
+    preset_shown,
+    press_until,
+    said,
+    screen_text,
+    until,
+    value,
+)
 from tests.ui.test_comparison_requests import RUNS
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.keys import KEYS
+from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.run_requests import RunRequests
 from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.tune import TuneScreen
@@ -225,6 +237,16 @@ async def test_a_task_takes_few_keys(task: Task) -> None:
                 letters = ["space" if letter == " " else letter for letter in text]
                 await pilot.press(*(letters if word.startswith('"') else [word]))
         await until(pilot, lambda: task.done(pilot, box))
+
+
+async def test_escape_leads_back_to_the_result_and_the_key_row_says_so() -> None:
+    async with on_screen(lost_box(), (80, 24)) as pilot:
+        main = app_of(pilot).main
+        keys = main.query_one(KeyFooter)
+        await until(pilot, lambda: main.page == "troubles")
+        await press_until(pilot, lambda: main.page == "output" and bool(keys.render().plain.startswith(" esc")), "E")
+        await press_until(pilot, lambda: main.page == "live", "escape")
+        await until(pilot, lambda: "esc Back" not in keys.render().plain)
 
 
 async def test_a_search_in_the_log_of_no_run_finds_no_output() -> None:

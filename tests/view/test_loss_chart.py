@@ -62,8 +62,8 @@ def test_a_resumed_run_goes_on_from_the_curve_that_it_continues_on_one_axis() ->
         earlier=EarlierLoss("r001", Series("loss", "", steps[:70], ys[:70]), continued=True),
     )
     heading, *body, _ = texts(resumed)
-    assert heading.endswith("⠂⠂ r001")
-    assert sum("resumed ▸" in row for row in body) == 1
+    assert heading.endswith("⠂⠂ r001 until resumed ▸")
+    assert sum("▸" in row for row in body) == 1
     assert [row[:10] for row in body] == [row[:10] for row in texts(whole)[1:-1]]
 
 

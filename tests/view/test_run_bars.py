@@ -106,7 +106,7 @@ def test_until_a_wait_for_a_core_is_judged_computing_includes_it() -> None:
     assert [waits_for_core(recent(pct)) for pct in (None, 3.0, 80.0)] == [False, False, True]
     assert not waits_for_core(())
     row, *_ = step_rows(state, {}, 100, waits=True)
-    assert "compute with waits 95 %" in plain_text(row)
+    assert "compute incl. no free core 95 %" in plain_text(row)
     row, *_ = step_rows(state, {"cpu-contended": 0.4}, 100, waits=True)
     assert "no free core 40 %" in plain_text(row), "as measured"
 

@@ -55,7 +55,7 @@ from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 
-UNNAMED_MODEL = "The memory cannot be traced: the command's model or task is not known."
+UNNAMED_MODEL = "The memory cannot be traced: model or task of the command is not known; its job (e) names them."
 UNMEASURED_IMPORTS = "not known yet: the memory that importing torch takes is being measured"
 MICRO = "per_device_train_batch_size"
 

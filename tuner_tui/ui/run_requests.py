@@ -328,7 +328,7 @@ class RunRequests(Requests):
     ) -> None:
         """Show what is read of the followed run, which has to be `live`.
 
-        A note and a line say what it is `doing`; who is elsewhere at the end sees the result with `key`.
+        The status line says what it is `doing`; who is elsewhere at the end sees the result with `key`.
         """
         folder = self._state.folder
         screen = self._unseen.pop((title, folder), None)
@@ -336,10 +336,8 @@ class RunRequests(Requests):
             self._refuse("No training is running.")
             return
         if screen is None:
-            request = f"{doing} {folder.name} …"
-            self._app.show_note(request)
             self._app.let_input_through()
-            self._store.update(replace(self._state, request=request))
+            self._store.update(replace(self._state, request=f"{doing} {folder.name} …"))
             try:
                 result = await to_daemon_thread(lambda: read(folder))
             finally:

@@ -34,7 +34,7 @@ from tuner_tui.ui.start_gpus import processes_text, startable_gpus
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import Requests, estimate_request
 from tuner_tui.view.cells import READING
-from tuner_tui.view.estimate_rows import VERDICTS, figures_of, largest_text, training_method
+from tuner_tui.view.estimate_rows import VERDICTS, figures_of, training_method
 from tuner_tui.view.settings_form import effective_batch
 
 
@@ -183,10 +183,9 @@ class SettingsRequests(Requests):
         larger = replace(split, micro=1 << max(0, useful.bit_length() - 1))
         if fitted != split or larger.micro <= micro or accumulation > 1:
             return fitted
-        fitting = largest_text(most, None if estimate is None else estimate.samples)
         question = (
             f"Micro batch {micro} is the whole effective batch already.\n"
-            f"By the estimate up to {fitting} would fit; take {larger.micro}, so that an epoch still has many steps?\n"
+            f"By the estimate up to {most:,} would fit; take {larger.micro}, so that an epoch still has many steps?\n"
             f"Effective batch {split.effective:,} → {larger.effective:,}; the learning rate stays."
         )
         return larger if await self._app.ask(ConfirmScreen("Fit batch", question, "take it")) else None

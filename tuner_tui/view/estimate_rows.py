@@ -137,7 +137,9 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
         first, *rest = wrapped_rows(f"{plain_text(words)} · {refuted.sentence}", width, "warn")
         return [line(*words, crop(first, line_width(words), width)), *rest]
     if most is not None:
-        fitting = f" · largest micro batch {largest_text(most, estimate.samples)}"
+        fitting = f" · largest micro batch {most:,}"
+        if most == estimate.samples:  # nobody takes all of them at once: the figure says nothing
+            fitting = " · no micro batch is too large"
         if line_width(words) + text_width(fitting) > width:
             fitting = fitting.replace("largest micro batch", "micro batch ≤")
             fitting = shorten_phrases(fitting, width - line_width(words))
@@ -150,11 +152,6 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     if room >= LEAST_SOURCE and (rests_on := source(estimate.rests_on, room - 3)):
         words = line(*words, TextSpan(f" · {rests_on}", "dim"))
     return [words]
-
-
-def largest_text(largest: int, samples: int | None) -> str:
-    """Return the largest micro batch that fits, and whether the data rather than the memory limits it."""
-    return f"{largest:,}{' (all samples)' * (largest == samples)}"
 
 
 def _nothing_fits(estimate: MemoryEstimate) -> str:

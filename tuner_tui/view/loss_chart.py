@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.run_context import EarlierLoss
 
-EVALUATION, OTHER_EVALUATION, SPIKE = "◆", "◇", "▴"
+EVALUATION, OTHER_EVALUATION, SPIKE, RESUMED = "◆", "◇", "▴", "▸"
 SMOOTHED_SHARE = 1 / 40
 """Share of the points on either side of a point that are averaged to smooth it."""
 FORECASTS_A_RUN = 50
@@ -86,7 +86,7 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         past_xs, past_ys = earlier.loss.xs[:before], smooth(earlier.loss.xs[:before], earlier.loss.ys[:before])
         curves.insert(0, Curve("", (*past_xs, xs[0]), (*past_ys, smoothed[0]), "dim", "dotted"))
         shown += [y for y in past_ys if y is not None]
-        marks.append(Mark(xs[0], math.inf, "resumed ▸", "dim"))
+        marks.append(Mark(xs[0], math.inf, RESUMED, "dim"))
     y_range = loss_range(shown, [y for y in ys if y is not None and math.isfinite(y)]) if shown else None
     low, top = y_range or (-math.inf, math.inf)
     marks = _trouble_marks(xs, ys, smoothed, top) + marks
@@ -116,7 +116,8 @@ def _heading(scene: LossScene, width: int) -> Line:
         at = TextSpan(f" at step {step:,.0f}", "dim")
         parts.append(line(TextSpan(f"{EVALUATION} ", "second"), TextSpan(f"{scene.best} ", "dim"), f.metric(best), at))
     if scene.earlier is not None:
-        parts.append(line(TextSpan(f"{SIGNS['dotted']} {scene.earlier.name}", "dim")))
+        until = f" until resumed {RESUMED}" * scene.earlier.continued
+        parts.append(line(TextSpan(f"{SIGNS['dotted']} {scene.earlier.name}{until}", "dim")))
     return flowing_rows(parts, width)[0]
 
 

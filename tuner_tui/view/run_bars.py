@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DATA, COMPUTE, OPTIMIZER, REST, EVALUATION = "data", "compute", "optimizer", "between steps", "evaluation"
 SAVING, NO_CORE, OTHER_RANKS, START_UP = "saving", "no free core", "other ranks", "start-up"
-COMPUTE_OR_WAIT = f"{COMPUTE} with waits"
+COMPUTE_OR_WAIT = f"{COMPUTE} incl. {NO_CORE}"
 PART_OF_CAUSE: Mapping[str, str] = {
     "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,
     "evaluation-share": EVALUATION, "save-share": SAVING, "cpu-contended": NO_CORE, "slow-rank": OTHER_RANKS,

@@ -299,6 +299,10 @@ class OutputPanel(Vertical, can_focus=True):
     def action_find(self) -> None:
         self.query_one(LineInput).add_class("-open").focus()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave escape to the screen while nothing is typed."""
+        return action != "close_search" or self.query_one(LineInput).has_class("-open")
+
     def action_close_search(self, needle: str = "") -> None:
         """Hide the field; without a `needle` the search is given up."""
         field = self.query_one(LineInput).remove_class("-open")

@@ -96,7 +96,7 @@ class MainScreen(FullScreen):
     def on_mount(self) -> None:
         for name in ("findings", "selected"):  # the remedy under the cursor follows from both
             self.watch(self.query_one(TroubleshootingPanel), name, self._show_idle_keys, init=False)
-        for name in ("running", "context", "settings_view", "machine", "can_take_back"):
+        for name in ("running", "context", "settings_view", "machine", "can_take_back", "outlook"):
             self.watch(self, name, self._show_idle_keys)
         self.query_one(SettingsList).focus()
 
@@ -148,6 +148,7 @@ class MainScreen(FullScreen):
         if self.view is not None and not self.view.state.accepts_orders:
             idle.add("app.do('checkpoint')")
         idle.add("" if self.view is not None and self.view.state.loss_problem else "app.do('replay')")
+        idle.add("" if self.outlook is None or self.outlook.largest is not None else "app.do('fit')")
         idle.add("" if self.can_take_back else "app.do('take_back')")
         idle.add("" if self.machine[0] is not None and len(self.machine[0].gpus) > 1 else "app.do('gpus')")
         idle |= {"error", "app.do('compare')", "app.do('copy_path')"} if self.view is None else set()
@@ -158,6 +159,7 @@ class MainScreen(FullScreen):
         idle.add("" if self.settings_view is not None and self.settings_view.can_undo else "app.do('undo')")
         again = remedy is not None and finding is not None and can_retry(finding, remedy) and not self.running
         enter = "Apply, run again" if again else "Apply" if usable else "Why"
+        idle.add("" if self.page in {*self.query_one(PageTabs).pages} - {"settings", "live"} else "back")
         footer = self.query_one(KeyFooter)
         footer.idle, footer.labels = frozenset(idle), {"app.remedy('retry')": enter}
 
@@ -181,7 +183,11 @@ class MainScreen(FullScreen):
         self.query_one(PlotsPanel).loss = "live" not in arrangement.boxes
         self.query_one(PanelGrid).show(arrangement)
 
-    on_resize = watch_page = on_troubleshooting_panel_rows_changed = arrange_panels
+    def watch_page(self) -> None:
+        self.arrange_panels()
+        self._show_idle_keys()
+
+    on_resize = on_troubleshooting_panel_rows_changed = arrange_panels
 
     def show_page(self, page: str) -> None:
         self.page = page
@@ -203,6 +209,9 @@ class MainScreen(FullScreen):
 
     def action_page(self, number: int) -> None:
         self.show_page(PAGES[number - 1])
+
+    def action_back(self) -> None:
+        self.show_page("live" if self.next_run else "settings")
 
     def action_panel(self, by: int) -> None:
         self.show_page(PAGES[(PAGES.index(self.page) + by) % len(PAGES)])
