@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,30 @@ def losses(events: list[Event]) -> list[tuple[int, float | None]]:
     return [(event.step, event.loss) for event in events if isinstance(event, Metrics)]
 
 
-def evaluating(
-    step: int, *evaluated: int, output: int | None = None, ended: int | None = None, until: int = 0
-) -> RunState:
-    """The state at a step, after an evaluation began at each of `evaluated`; the last one with the output so far.
+def printed(step: int, *until: tuple[int, int]) -> RunState:
+    """The state at a step; `until`: steps after which something was printed, and the output before the next one."""
+    return fold_all(RunState(), [Steps(t=1.0, rank=0, step=step, own_steps=step, printed=until)])
 
-    `until`: the output before the first step.
-    """
-    phases: list[Event] = [Phase(t=1.0, rank=0, phase="evaluating", step=each, output=output) for each in evaluated]
+
+def after(step: int, *lines: tuple[int, str]) -> tuple[str, RunState]:
+    """Lines, each printed after a step, and the state at a later step."""
+    ends = accumulate(len(line) for _, line in lines)
+    text = "".join(line for _, line in lines)
+    return text, printed(step, *((after, end) for (after, _), end in zip(lines, ends, strict=True)))
+
+
+def evaluating(step: int, output: int | None = None, ended: int | None = None) -> RunState:
+    """The state at a step, after which an evaluation began with so much output."""
+    phases: list[Event] = [Phase(t=1.0, rank=0, phase="evaluating", step=step, output=output)]
     if ended is not None:
-        phases.append(Phase(t=2.0, rank=0, phase="training", step=evaluated[-1], output=ended or None))
-    counters = Steps(t=0.0, rank=0, step=step, own_steps=step, printed=((0, until),) if until else ())
-    return fold_all(RunState(), [counters, *phases])
+        phases.append(Phase(t=2.0, rank=0, phase="training", step=step, output=ended or None))
+    return fold_all(stepped(step), phases)
+
+
+EVALUATION = [
+    Phase(t=1.0, rank=0, phase="evaluating", step=10, output=16),
+    Phase(t=2.0, rank=0, phase="training", step=10, output=45),
+]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +89,7 @@ def evaluating(
         (
             "loss: 2.0  [   64/60000]\nTest Error: \n Accuracy: 10.0%, Avg loss: 3.0 \n\n",
             stepped(10),
-            [(5, 2.0)],
+            [(10, 2.0)],
             [(10, {"eval_loss": 3.0, "eval_accuracy": 10.0})],
         ),
         # also where it is known from where to where an evaluation printed: its mean is none of the training
@@ -84,49 +97,59 @@ def evaluating(
             (
                 "loss: 2.0  [   64/60000]\nTest Error: \n Accuracy: 10.0%, Avg loss: 3.0 \n\n",
                 fold_all(
-                    evaluating(11),
+                    printed(11, (10, 75)),
                     [
                         Phase(t=1.0, rank=0, phase="evaluating", step=10, output=began),
                         Phase(t=2.0, rank=0, phase="training", step=10, output=25, output_until=75),
                     ],
                 ),
-                [(6, 2.0)],
+                [(10, 2.0)],
                 [(10, {"eval_loss": 3.0, "eval_accuracy": 10.0})],
             )
             for began in (None, 25)
         ),
         # a Trainer reports
         ("{'loss': 0.5, 'epoch': 1.0}\n", fold_all(stepped(5), [Plan(t=0.0, rank=0, obeys=True)]), [], []),
-        # an evaluation is of the step at which its phase began
-        ("loss: 4.0\nval loss: 3.0\nloss: 2.0\n", evaluating(20, 10), None, [(10, {"eval_loss": 3.0})]),
+        # an evaluation is of the step after which it was printed
+        (
+            *after(20, (10, "loss: 4.0\n"), (10, "val loss: 3.0\n"), (20, "loss: 2.0\n")),
+            [(10, 4.0), (20, 2.0)],
+            [(10, {"eval_loss": 3.0})],
+        ),
         # a summary of all epochs at the end, as timm prints
         ('loss: 4.0\n[{"epoch": 0,\n "validation": {\n  "loss": 1.2,\n  "top1": 50.0\n }\n}]\n', stepped(20), None, []),
         # nanoGPT evaluates before its first step, which no counter says: the later ones are not shifted by it
         (
-            "".join(f"step {n}: train loss 3.0, val loss {3 - n / 50:.1f}\n" for n in (0, 20, 40)),
-            evaluating(41, 20, 40, until=38),
+            *after(41, *((n, f"step {n}: train loss 3.0, val loss {3 - n / 50:.1f}\n") for n in (0, 20, 40))),
             None,
             [(0, {"eval_loss": 3.0}), (20, {"eval_loss": 2.6}), (40, {"eval_loss": 2.2})],
         ),
         # a loss of the training beside that of an evaluation is none of the series, where others are printed alone
         (
-            "step 0: train loss 5.0, val loss 5.0\niter 0: loss 4.0\nAvg. loss 3.5\n"
-            "step 10: train loss 3.0, val loss 3.1\n",
-            evaluating(4, 10, until=38),
-            [(1, 5.0), (2, 4.0)],
+            *after(
+                11,
+                (0, "step 0: train loss 5.0, val loss 5.0\n"),
+                (2, "iter 1: loss 4.0\n"),
+                (9, "Avg. loss 3.5\n"),
+                (10, "step 10: train loss 3.0, val loss 3.1\n"),
+            ),
+            [(1, 5.0), (1, 4.0)],
             [(0, {"eval_loss": 5.0}), (10, {"eval_loss": 3.1})],
         ),
         # makemore prints the step and both losses, and then that the loss is the best so far
         (
-            "step 500 train loss: 2.6 test loss: 2.7\ntest loss 2.7 is the best so far\nstep 510 | loss 2.5\n",
-            evaluating(515, 501),
-            None,
+            *after(
+                515,
+                (501, "step 500 train loss: 2.6 test loss: 2.7\ntest loss 2.7 is the best so far\n"),
+                (511, "step 510 | loss 2.5\n"),
+            ),
+            [(500, 2.6), (510, 2.5)],
             [(501, {"eval_loss": 2.7})],
         ),
         # what an evaluation prints without saying so, by where it began and ended in the output
         (
             "step 9 loss 4.0\nTotal loss 2.0 accuracy: 0.5\nstep 11 loss 3.0\n",
-            evaluating(11, 10, output=16, ended=45),
+            fold_all(printed(11, (9, 16), (10, 45)), EVALUATION),
             [(9, 4.0), (11, 3.0)],
             [(10, {"eval_loss": 2.0, "eval_accuracy": 0.5})],
         ),
@@ -134,68 +157,61 @@ def evaluating(
         (
             "loss 4.0\nAvg. PSNR: 21.5 dB\nloss 3.0\nPSNR: 9.0\n",
             fold_all(
-                evaluating(11),
+                printed(11, (10, 37)),
                 [
                     Phase(t=1.0, rank=0, phase="evaluating", step=10),
                     Phase(t=2.0, rank=0, phase="training", step=10, output=9, output_until=37),
                 ],
             ),
-            [(3, 4.0), (8, 3.0)],
+            [(10, 4.0), (10, 3.0)],
             [(10, {"eval_psnr": 21.5})],
         ),
         # behind a bar of Keras that has not ended its line
         (
             "23/23 loss: 0.0114\b\b\b\rPSNR: 21.5 dB\n",
             fold_all(
-                evaluating(10),
+                stepped(10),
                 [
                     Phase(t=1.0, rank=0, phase="evaluating", step=10),
                     Phase(t=2.0, rank=0, phase="training", step=10, output=18, output_until=36),
                 ],
             ),
-            [(5, 0.0114)],
+            [(10, 0.0114)],
             [(10, {"eval_psnr": 21.5})],
         ),
         # an evaluation that goes on, and one whose end is unknown
-        ("loss 4.0\nloss 2.0\n", evaluating(10, 10, output=9), [(5, 4.0)], [(10, {"eval_loss": 2.0})]),
-        ("loss 4.0\nloss 2.0\n", evaluating(10, 10, output=9, ended=0), [(5, 4.0), (10, 2.0)], []),
+        ("loss 4.0\nloss 2.0\n", evaluating(10, output=9), [(10, 4.0)], [(10, {"eval_loss": 2.0})]),
+        ("loss 4.0\nloss 2.0\n", evaluating(10, output=9, ended=0), [(10, 4.0), (10, 2.0)], []),
         # after a training that validates, a test is another series, and is not the last validation
         (
             "loss_val: 3.0 acc_val: 0.5\nTest set results: loss= 2.0 accuracy= 0.9\n",
-            evaluating(10, 10),
+            evaluating(10),
             [],
             [(10, {"eval_loss": 3.0, "eval_acc": 0.5, "test_loss": 2.0, "test_accuracy": 0.9})],
-        ),
-        # the mean of an epoch, of 12 steps here, is of its end, where the line names it and no look shows it
-        (
-            "epoch 0 mean loss 3.0\nepoch 1 mean loss 2.0\n",
-            fold_all(RunState(), [Steps(t=0.0, rank=0, step=30, own_steps=30, epoch_batch=6, epoch_batches=12)]),
-            [(12, 3.0), (24, 2.0)],
-            [],
         ),
         # a program prints right behind a bar that has not ended its line
         (
             "100%|█████| 84/84 [00:23<00:00, 3.6it/s]epoch 3: {'accuracy': 0.5, 'eval_loss': 2.5}\n",
-            evaluating(10, 10),
+            evaluating(10),
             [],
             [(10, {"eval_accuracy": 0.5, "eval_loss": 2.5})],
         ),
         # of many lines the last loss is read although other figures follow
-        ("".join(f"loss = {n}.0\n" for n in range(10)) + "accuracy: 0.9\n", stepped(10), (9, 9.0), []),
+        ("".join(f"loss = {n}.0\n" for n in range(10)) + "accuracy: 0.9\n", stepped(10), (10, 9.0), []),
         # the program fails in the evaluation that it has printed
         (
             "-----\n" * 3
             + "valid loss 8.5\n"
             + "  File main.py, line 3, in load\n    load(file)\n" * 9
             + "ValueError: 2 of 3\n",
-            evaluating(10, 10, output=0),
+            evaluating(10, output=0),
             [],
             [(10, {"eval_loss": 8.5})],
         ),
         # the result may come before that of each class
         (
             "Accuracy of the network: 50.0 %\n" + "".join(f"Accuracy of class{n}: {n}.0 %\n" for n in range(10)),
-            evaluating(10, 10, output=0),
+            evaluating(10, output=0),
             [],
             [(10, {"eval_accuracy": 50.0})],
         ),
@@ -218,31 +234,10 @@ REPEATED = [
     "iter 48 step 12 | loss train: 6.3, val: 6.491 | iter time: 5 ms\n",
     "loss train: 6.2, val: 6.491\n",
 ]
-SECOND = [f"Epoch {number}: val loss {number}.0\n" for number in range(1, 9)]
+SECOND = [f"Epoch {number}: val loss {number}.0\n" for number in range(1, 4)]
 
 
-def shown(step: int) -> list[Event]:
-    return [Phase(t=0.0, rank=0, phase=phase, step=step) for phase in ("evaluating", "training")]
-
-
-def counted(step: int, *evaluated: int) -> Steps:
-    return Steps(t=1.0, rank=0, step=step, own_steps=step, evaluated_steps=evaluated)
-
-
-def printed(step: int, *until: tuple[int, int]) -> RunState:
-    event = Steps(t=1.0, rank=0, step=step, own_steps=step, evaluated_steps=(10, 20, 30, 40), printed=until)
-    return fold_all(RunState(), [event])
-
-
-LATE = [
-    counted(12),
-    *shown(10),
-    shown(40)[0],
-    counted(44, 10, 20, 30, 40),
-    shown(40)[1],
-    counted(79, 50, 60, 70),
-    shown(80)[0],
-]
+EVALUATED = Evaluated(t=1.0, rank=0, step=20, seconds=0.5)
 
 
 @pytest.mark.parametrize(
@@ -259,44 +254,32 @@ LATE = [
         # Time-Series-Library prints the number of steps of an epoch with its losses
         (
             [
-                (EPOCHS[0] + EPOCHS[1], evaluating(160, 75, 150)), (EPOCHS[2], evaluating(240, 75, 150, 225)),
-                (EPOCHS[3], evaluating(300, 75, 150, 225, 300)),
+                (EPOCHS[0] + EPOCHS[1], printed(160, (75, 53), (150, 106))),
+                (EPOCHS[2], printed(240, (75, 53), (150, 106), (225, 159))),
+                (EPOCHS[3], printed(300, (150, 106), (225, 159))),
             ],
             [(75 * n, {"eval_loss": 8.0 - n}) for n in (1, 2, 3, 4)],
         ),
         # LitGPT prints the last result again with each loss; it is new where the observer saw an evaluation
         (
             [
-                (REPEATED[0], evaluating(11, 10)), (REPEATED[1], evaluating(12, 10)),
-                (REPEATED[2], evaluating(21, 10, 20)),
+                (REPEATED[0], printed(12, (10, 42), (11, 106))), (REPEATED[1], printed(13, (11, 106), (12, 170))),
+                (REPEATED[2], fold_all(printed(21, (12, 170), (20, 198)), [EVALUATED])),
             ],
             [(10, {"eval_loss": 6.4907}), (20, {"eval_val": 6.491})],
         ),
-        # each belongs to the step that the observer had seen by then, not to the newest ones
+        # each belongs to the step that was made before it, not to the newest one
         (
             [
-                ("".join(SECOND[:2]), printed(24, (10, 22), (20, 46))), ("late\n" + SECOND[2], printed(30, (10, 22))),
-                ("", printed(41, (10, 22), (20, 46), (40, 73))),
+                ("".join(SECOND[:2]), printed(24, (10, 22), (20, 44))),
+                ("late\n" + SECOND[2], printed(40, (10, 22), (20, 44))),
+                ("", printed(41, (10, 22), (20, 44), (40, 71))),
             ],
             [(10, {"eval_loss": 1.0}), (20, {"eval_loss": 2.0}), (40, {"eval_loss": 3.0})],
         ),
-        # several in a second, of which few are shown as a phase, and whose counters are late
+        # no step follows the evaluation that ends the training
         (
-            [
-                ("", stepped(1)),
-                ("".join(SECOND[:3]), fold_all(RunState(), LATE[:3])),
-                ("".join(SECOND[3:5]), fold_all(RunState(), LATE[:6])),
-                ("".join(SECOND[5:7]), fold_all(RunState(), LATE)),
-                (SECOND[7], fold_all(RunState(), LATE)),
-            ],
-            [(10 * number, {"eval_loss": float(number)}) for number in range(1, 9)],
-        ),
-        # no step follows the evaluation that ends the training, so that only its line says that there was one
-        (
-            [
-                (SECOND[0], fold_all(RunState(), [counted(12, 10)])),
-                ("".join(SECOND[1:3]), fold_all(RunState(), [counted(12, 10), counted(30, 20)])),
-            ],
+            [(SECOND[0], printed(12, (10, 22))), ("".join(SECOND[1:3]), printed(30, (10, 22), (20, 44)))],
             [(10 * number, {"eval_loss": float(number)}) for number in (1, 2, 3)],
         ),
     ],
@@ -311,14 +294,14 @@ def test_what_several_looks_find(
     assert evaluations(events) == metrics
 
 
-def test_losses_are_spread_over_the_steps_since_the_last_look(tmp_path: Path) -> None:
+def test_losses_that_no_counter_covers_are_of_the_newest_step(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     reader = PrintedMetrics(log)
     log.write_text("loading\nloss: 4.0\n")
     assert reader.events(RunState(), at(0), over=False) == []
     assert losses(reader.events(stepped(1), at(1), over=False)) == [(1, 4.0)]
     log.write_text("loading\nloss: 4.0\nloss: 3.0\nloss: 2.0\nloss: 1.")
-    assert losses(reader.events(stepped(21), at(2), over=False)) == [(11, 3.0), (21, 2.0)]
+    assert losses(reader.events(stepped(21), at(2), over=False)) == [(21, 3.0), (21, 2.0)]
     assert losses(reader.events(stepped(22), at(2.5), over=False)) == []
     with log.open("a") as file:
         file.write("0")
@@ -351,7 +334,7 @@ def test_what_follows_an_evaluation_at_the_end_is_its_metric(tmp_path: Path) -> 
     trained = "Epoch: 300, Loss: 0.1009\n"
     (tmp_path / "output.log").write_text(f"{trained}Accuracy: 0.125\n")
     ended = Phase(t=3.0, rank=0, phase="ending", step=300, output_until=len(trained) + 16)
-    state = fold_all(evaluating(300, 300, output=len(trained)), [ended])
+    state = fold_all(evaluating(300, output=len(trained)), [ended])
     events = PrintedMetrics(tmp_path / "output.log").events(state, at(3), over=True)
     assert evaluations(events) == [(300, {"eval_accuracy": 0.125})]
 
@@ -361,7 +344,7 @@ def test_what_a_resumed_run_prints_is_of_its_own_steps(tmp_path: Path) -> None:
     (tmp_path / "output.log").write_text(f"{evaluated}loss: 2.0\nloss: 1.0\n")
     state = replace(stepped(105), first_step=100, printed=((0, len(evaluated)),))
     events = PrintedMetrics(tmp_path / "output.log").events(state, at(1), over=True)
-    assert losses(events) == [(103, 2.0), (105, 1.0)]
+    assert losses(events) == [(105, 2.0), (105, 1.0)]
     assert evaluations(events) == [(100, {"eval_loss": 2.7})]
 
 

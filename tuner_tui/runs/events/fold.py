@@ -19,12 +19,12 @@ MAX_EVALUATIONS = 400
 """Every second one is dropped beyond this; a plot has fewer columns."""
 RECENT_EVALUATIONS = 16
 """Among so many of the newest ones an evaluation is looked for that another source has reported already."""
-RECENT_EVALUATION_STEPS = 64
-"""Steps of evaluations that printed lines are still matched with; more than a loop evaluates in a few seconds."""
+RECENT_OUTPUT = 64
+"""Evaluations whose output is known by where it begins and ends; more than a loop makes in a few seconds."""
 RECENT_PRINTED_STEPS = 256
 """Steps after which something was printed; lines are read within two seconds."""
-SAME_EVALUATION_S = 3.0
-"""Evaluations of two sources within this time are one that is both printed and logged."""
+LATE_S = 3.0
+"""A printed line is read so late at most."""
 MAX_STARTUP = 64
 """Phases of a start that are kept: a script may load hundreds of models and data sets."""
 BEFORE_TRAINING = ("starting", "loading-model", "loading-data", "compiling", "skipping")
@@ -131,8 +131,6 @@ def _phase(state: RunState, event: ev.Phase) -> RunState:
         return state
     if event.phase == "ending" and _others_train(state, event.rank):
         return state
-    if event.phase == "evaluating" and event.step is not None:
-        state = _with_evaluation_steps(state, (event.step,))
     state = _with_startup(state, event.phase, event.t)
     return _enter(_with_evaluation_output(state, event), event.phase, event.t)
 
@@ -147,19 +145,13 @@ def _with_startup(state: RunState, phase: str, t: float) -> RunState:
 def _with_evaluation_output(state: RunState, event: ev.Phase) -> RunState:
     ranges = state.evaluation_output
     if event.phase == "evaluating" and event.output is not None:
-        ranges = (*ranges[1 - RECENT_EVALUATION_STEPS :], (event.output, None, None))
+        ranges = (*ranges[1 - RECENT_OUTPUT :], (event.output, None, None))
     else:  # where it began or ended may be unknown
         began = ranges[-1][0] if ranges and ranges[-1][1] is None else event.output
-        ranges = tuple(steps for steps in ranges[1 - RECENT_EVALUATION_STEPS :] if steps[1] is not None)
+        ranges = tuple(ended for ended in ranges[1 - RECENT_OUTPUT :] if ended[1] is not None)
         if began is not None and (event.output, event.output_until) != (None, None):
             ranges = (*ranges, (began, began if event.output is None else event.output, event.output_until))
     return replace(state, evaluation_output=ranges)
-
-
-def _with_evaluation_steps(state: RunState, steps: Iterable[int]) -> RunState:
-    """Both the phase and the next counters may say where an evaluation was; the counters may add earlier ones."""
-    merged = sorted({*state.evaluation_steps, *steps})
-    return replace(state, evaluation_steps=tuple(merged[-RECENT_EVALUATION_STEPS:]))
 
 
 def _plan(state: RunState, event: ev.Plan) -> RunState:
@@ -211,7 +203,9 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
         if (newest.step, newest.source) == (event.step, event.source) and newest.metrics.keys() & event.metrics.keys():
             return state
     for index in range(last, max(-1, last - RECENT_EVALUATIONS), -1):
-        if _is_same_evaluation(earlier[index], event, newest=index == last):
+        # A logger may get one metric at a time; the next training has the same steps.
+        same_source = earlier[index].source == event.source
+        if earlier[index].step == event.step and (index == last or not same_source):
             best, lesser = sorted(
                 (earlier[index], event),
                 key=lambda evaluation: (bool(evaluation.metrics), ev.trust(evaluation.source)),
@@ -221,20 +215,12 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
             return replace(state, evaluations=(*earlier[:index], merged, *earlier[index + 1 :]))
     index = len(earlier)
     # It was before another one, and only its line was read after it; a new training begins at 0 again.
-    while index and event.step < earlier[index - 1].step and abs(event.t - earlier[index - 1].t) <= SAME_EVALUATION_S:
+    while index and event.step < earlier[index - 1].step and abs(event.t - earlier[index - 1].t) <= LATE_S:
         index -= 1
     kept = (*earlier[:index], event, *earlier[index:])
     if len(kept) > MAX_EVALUATIONS:
         kept = (*kept[:-1:2], kept[-1])
     return replace(state, evaluations=kept)
-
-
-def _is_same_evaluation(before: ev.Evaluated, event: ev.Evaluated, newest: bool) -> bool:
-    """Whether both are the same by two sources, the observer, a logger or the output, or in two parts by one."""
-    if before.source == event.source:  # a logger may get one metric at a time; the next training has the same steps
-        return newest and before.step == event.step
-    near = newest and abs(event.t - before.t) <= SAME_EVALUATION_S and bool(before.metrics and event.metrics)
-    return before.step == event.step or near
 
 
 def _injected(state: RunState, event: ev.Injected) -> RunState:
@@ -267,8 +253,6 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     step = _step(state, before, event)
     changed: dict[str, Any] = {"ranks": {**state.ranks, number: after}, "step": step, "source": event.source}
     changed |= _without_wrong_guess(state, step)
-    if event.evaluated_steps and state.follows_rank(event.rank):
-        state = _with_evaluation_steps(state, event.evaluated_steps)
     if event.printed and state.follows_rank(event.rank):
         printed = sorted({*state.printed, *event.printed}, key=lambda loss: loss[::-1])
         changed["printed"] = tuple(printed[-RECENT_PRINTED_STEPS:])

@@ -33,7 +33,11 @@ def with_counters(rank: RankState, counters: Steps) -> RankState:
     if counters.own_steps == latest.own_steps and len(rank.recent) > 0:
         return replace(rank, latest=counters)  # no step was done: `recent` keeps the times of steps
     lulls = (*rank.lulls, *_lull(rank.recent, counters))[-MAX_LULLS:]
-    return replace(rank, latest=counters, recent=_window((*rank.recent, counters)), lulls=lulls)
+    # The oldest point is dropped once the second one is old enough too: the window is never shorter than `WINDOW_S`.
+    recent = (*rank.recent, counters)[-MAX_POINTS:]
+    while len(recent) > 2 and recent[-1].train_s - recent[1].train_s >= WINDOW_S:
+        recent = recent[1:]
+    return replace(rank, latest=counters, recent=recent, lulls=lulls)
 
 
 MAX_LULLS = 16
@@ -134,14 +138,6 @@ def rank_times(ranks: Iterable[RankState]) -> tuple[RankTimes, ...]:
     return tuple(times) if len(times) > 1 else ()
 
 
-def _window(points: tuple[Steps, ...]) -> tuple[Steps, ...]:
-    # The oldest point is dropped once the second one is old enough too: the window is never shorter than `WINDOW_S`.
-    points = points[-MAX_POINTS:]
-    while len(points) > 2 and points[-1].train_s - points[1].train_s >= WINDOW_S:
-        points = points[1:]
-    return points
-
-
 def _summed(spans: list[tuple[Steps, Steps]], of: Callable[[Steps], int | None]) -> float | None:
     total = None
     for a, b in spans:
@@ -182,8 +178,9 @@ def seconds_left(state: RunState, now: float) -> float | None:
     steps_left: float = max(0, state.total_steps - state.step)
     if state.independent:  # each makes its own part of the steps
         steps_left /= max(1, sum(not rank.ended for rank in state.ranks.values()))
-    evaluated = {*state.evaluation_steps, *(evaluation.step for evaluation in state.evaluations)}
-    pauses_s = _pauses_left_s(state, rank.latest.eval_s, sorted(step for step in evaluated if step <= state.step))
+    evaluated = {evaluation.step for evaluation in state.evaluations if evaluation.step <= state.step}
+    evaluated |= {state.step} if state.phase == "evaluating" else set()
+    pauses_s = _pauses_left_s(state, rank.latest.eval_s, sorted(evaluated))
     if state.checkpoint is not None:
         pauses_s += _pauses_left_s(state, rank.latest.save_s, [state.checkpoint.step])
     longest_s = step_time_s = seconds / steps

@@ -159,8 +159,8 @@ class RunState(Struct, frozen=True):
     are the phases before the first step with the times at which they began, `first_step_t` when that step was reported.
     `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a step last completed.
     `planned_epochs` is the number of epochs by a `Plan`. `evaluations` are downsampled to a few hundred, newest last;
-    `evaluation_steps`: where the last of them began, as the observer saw it; `evaluation_output`: the bytes of output
-    that some printed, the last of which may not have ended, and up to where nothing trained. `printed`: see `Steps`.
+    `evaluation_output`: the bytes of output that some printed, the last of which may not have ended, and up to where
+    nothing trained. `printed`: see `Steps`.
     `loss_trust`: the `trust` in the source of the loss; `not_finite_since`: the step from which on the loss is nan or
     infinite, if one has seen it become so; `loss_parts`: losses whose names say that they are parts of it. `options`
     and `switches` are those of the script's argument parsers. `saved` is what the script itself saved last.
@@ -199,7 +199,6 @@ class RunState(Struct, frozen=True):
     parameters: int | None = None
     trainable_parameters: int | None = None
     evaluations: tuple[ev.Evaluated, ...] = ()
-    evaluation_steps: tuple[int, ...] = ()
     printed: tuple[tuple[int, int], ...] = ()
     evaluation_output: tuple[tuple[int, int | None, int | None], ...] = ()
     checkpoint: ev.Checkpoint | None = None

@@ -188,7 +188,6 @@ class Plan(Event, frozen=True, kw_only=True):
     total_steps: int | None = None
     first_step: int = 0
     epochs: float | None = None
-    accumulation: int | None = None
     parameters: int | None = None
     trainable_parameters: int | None = None
     obeys: bool = False
@@ -344,8 +343,8 @@ class Steps(Event, frozen=True, kw_only=True):
     epoch, `between_s` the part from an optimizer step to the next request for a batch (None without a data loader).
     `rank_wait_s` is the part in calls that wait for other ranks, the computation of gradients included (None for a
     single process and on a GPU). `optimizer_s` is the part in the optimizers (None on a GPU, or with a closure).
-    `slowest_step_s` is of the last window, and so are `evaluated_steps`, after which a plain loop evaluated, and
-    `printed`: of the last steps after which something was printed, the bytes of output before the next one.
+    `slowest_step_s` is of the last window, and so is `printed`: of the last steps after which something was printed,
+    the bytes of output before the next one.
 
     `alone`: started as one of several processes, of which nothing connects it with the others.
 
@@ -377,7 +376,6 @@ class Steps(Event, frozen=True, kw_only=True):
     epoch_batch: int | None = None
     epoch_batches: int | None = None
     slowest_step_s: float | None = None
-    evaluated_steps: tuple[int, ...] = ()
     printed: tuple[tuple[int, int], ...] = ()
     batch_shape: tuple[int, ...] | None = None
     allocated_peak_bytes: int | None = None

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.core.clock import ClockReading
@@ -94,8 +93,6 @@ MAX_LINES = 6
 MAX_POSITIONS = 2
 """Lines with a position in the training that are parsed in a second while its length is not known."""
 MAX_LINE_BYTES = 1000
-MAX_WAITING = 8
-"""Lines of evaluations that wait for a second without another one."""
 
 _FIGURES = tuple(word.encode() for word in FIGURE_WORDS)
 _LABEL_ALONE = re.compile(LABEL_ALONE.encode())
@@ -121,7 +118,7 @@ class PrintedMetrics:
         self._read_s = float("-inf")
         self._step = 0
         self._trained, self._summarized = False, -2
-        self._validates = self._counts_from_0 = False
+        self._validates = False
         self._evaluations = PrintedEvaluations()
         self._table = Table()
 
@@ -132,40 +129,33 @@ class PrintedMetrics:
         if not due or not state.step or state.accepts_orders or state.source is not None:
             return []
         # A line says a loss, but seldom its step. The counters say how much was printed by each step, up to a second
-        # late: lines wait for them. Where they do not say it, a line gets the step at its share of what was printed
-        # between the step counted last time and the one counted now, which may be as much older than the line as the
-        # look before is older than it.
+        # late: lines wait for them. What they do not cover, as at the end, is of the newest step.
         self._read_s = now.monotonic_s
         counted = not over and now.wall_s - (state.last_step_t or 0.0) < MAX_WAIT_S
         counted = counted and (state.rates.step_time_s or 0.0) < INTERVAL_S  # slower steps are counted at once
         until = state.printed[-1][1] if state.printed else None if state.step > state.first_step + 1 else 0
         lines = self._lines(state, over, until if counted else None)
         first, self._step = max(state.first_step, min(self._step, state.step)), state.step
+        counts_steps = _steps_of(2, state) > 1  # with accumulation a printed step may be that of a micro batch
         events: list[Event] = []
-        for share, end, line in _thinned(lines):
-            marked = next((step for step, until in state.printed if end <= until), None)
-            possible = range(first + 1, 2 * state.step - first + 1)
-            printed = first + round((state.step - first) * share)
-            if marked is not None:
-                possible, printed = range(marked - 1, marked + 2), max(marked, state.first_step + 1)
+        for end, line in _thinned(lines):
+            marked = next((step for step, until in state.printed if end <= until), state.step)
             records = list(parse_output(line.decode("utf-8", "replace")))
             trains = any(record.loss is not None for record in records)
             evaluates = any(record.evaluation for record in records)
             for record in records:
+                named = None if record.per_epoch or not counts_steps else record.step
+                step = named if named and abs(named - marked) <= 1 else max(marked, state.first_step + 1)
                 is_mean = evaluates or record.is_mean
-                self._counts_from_0 = self._counts_from_0 or record.epoch == 0
-                epoch = None if record.epoch is None or not is_mean else record.epoch + self._counts_from_0
-                step = named_step(record, epoch, state)
-                step = step if step in possible and step else printed
                 if record.loss is not None and not (is_mean and self._summarizes(step)):
                     self._trained = self._trained or not is_mean
                     events.append(_metrics(record, step, now.wall_s))
                 if record.evaluation:
-                    metrics = self._of_set(record.evaluation, line)
+                    step, metrics = max(marked, state.first_step), self._of_set(record.evaluation, line)
                     event = Evaluated(t=now.wall_s, source=record.source, step=step, metrics=metrics)
-                    self._evaluations.lines.append(EvaluationLine(event, end, record.epoch, trains))
+                    self._evaluations.lines.append((event, trains))
         events += self._plan([line for _, line in lines], state, first, now.wall_s)
-        return events + self._evaluations.placed(state, over=over)
+        return events + self._evaluations.complete(state, over=over)
 
     def _of_set(self, metrics: Mapping[str, float], line: bytes) -> Mapping[str, float]:
         """The metrics by the names of their set: those of a test are none of the series of a validation."""
@@ -228,88 +218,43 @@ class PrintedMetrics:
         return label + self._table.labelled(row).encode()
 
 
-class EvaluationLine(Struct, frozen=True):
-    """Metrics of an evaluation in one line of output, with a guess of their step.
-
-    The line ends at byte `end` of the output. `epoch` is the one that it names; `trains`: it also has a loss of the
-    training.
-    """
-
-    event: Evaluated
-    end: int
-    epoch: float | None
-    trains: bool
-
-
 class PrintedEvaluations:
-    """Gives printed evaluations the steps at which the observer saw them, and adds up the lines of each."""
-
-    # The observer says how much output there was when the step after an evaluation ended: what is printed up to there
-    # belongs to it. It does so about a second later, and not at all for evaluations that it recognises only by that
-    # step: lines that have waited for a look belong to the newest evaluations, in order, for not all of them print.
+    """Adds up the `lines` of each evaluation, of which each has a flag whether it also has a loss of the training."""
 
     def __init__(self) -> None:
-        self.lines: list[EvaluationLine] = []
+        self.lines: list[tuple[Evaluated, bool]] = []
         self._waited = self._taken = 0
         self._last: Mapping[str, float] = {}
 
-    def placed(self, state: RunState, *, over: bool) -> list[Evaluated]:
-        """The evaluations of the lines that need not wait any longer."""
-        ends = max((end for _, end in _until(state)), default=-1)
-        ready = sum(line.end <= ends for line in self.lines)
-        if over:
-            ready = len(self.lines)
-        elif state.phase != "evaluating" and (len(self.lines) == self._waited or self._waited > MAX_WAITING):
-            ready = max(ready, self._waited)  # else it may print more
-        lines, self.lines = self.lines[:ready], self.lines[ready:]
+    def complete(self, state: RunState, *, over: bool) -> list[Evaluated]:
+        """The evaluations that print nothing more: a step was made after them, or nothing came since the last look."""
+        goes_on = not over and (state.phase == "evaluating" or len(self.lines) != self._waited)
+        by_step: dict[int, list[tuple[Evaluated, bool]]] = {}
+        for line in self.lines:
+            by_step.setdefault(line[0].step, []).append(line)
+        self.lines = by_step.pop(state.step or 0, []) if goes_on else []
         self._waited = len(self.lines)
-        by_step: dict[int, list[EvaluationLine]] = {}
-        for line, step in zip(lines, self._steps(lines, state, over), strict=True):
-            by_step.setdefault(max(step, state.first_step), []).append(line)  # before the first step of a process
-        return [event for step, group in by_step.items() if (event := self._added_up(step, group)) is not None]
+        groups = ((step, self._added_up(group, state)) for step, group in by_step.items())
+        return [replace(by_step[step][-1][0], metrics=metrics) for step, metrics in groups if metrics]
 
-    def _steps(self, lines: Sequence[EvaluationLine], state: RunState, over: bool) -> list[int]:
-        until = _until(state)
-        certain = [next((step for step, end in until if line.end <= end), None) for line in lines]
-        last = max([self._taken, *(step for step in certain if step is not None)])
-        steps = [step for step in state.evaluation_steps if step > last]
-        number, groups = -1, list[int]()
-        for before, line, step in zip([None, *lines], lines, certain, strict=False):
-            repeats = before is not None and line.event.metrics == before.event.metrics
-            new = before is None or line.epoch != before.epoch or (line.trains and not repeats)
-            number += step is None and (new or number < 0)
-            groups.append(number)
-        if over and number >= len(steps) > 0 and steps[-1] < (state.step or 0):
-            steps.append(state.step or 0)  # no step follows the last evaluation, which would show it
-        steps = steps[-number - 1 :] or [last] * bool(state.evaluation_steps)
-        return [
-            step if step is not None else steps[min(group, len(steps) - 1)] if steps else line.event.step
-            for step, group, line in zip(certain, groups, lines, strict=True)
-        ]
-
-    def _added_up(self, step: int, lines: Sequence[EvaluationLine]) -> Evaluated | None:
+    def _added_up(self, lines: Sequence[tuple[Evaluated, bool]], state: RunState) -> Mapping[str, float]:
         """The last metrics of each name, without those that lines of training repeat, maybe rounded, as LitGPT's do."""
-        seen, metrics = dict(self._last), dict[str, float]()
-        for line in lines:
-            values = line.event.metrics
+        step, seen, metrics = lines[-1][0].step, dict(self._last), dict[str, float]()
+        for event, trains in lines:
             repeated = (
                 any(math.isclose(value, earlier, rel_tol=1e-3) for earlier in seen.values())
-                for value in values.values()
+                for value in event.metrics.values()
             )
-            if not (line.trains and all(repeated)):
-                metrics.update(values)
-                seen.update(values)
-        if not metrics and step > self._taken:
-            metrics.update(lines[-1].event.metrics)
+            if not (trains and all(repeated)):
+                metrics.update(event.metrics)
+                seen.update(event.metrics)
+        if not metrics and any(step == evaluation.step > self._taken for evaluation in state.evaluations):
+            metrics.update(lines[-1][0].metrics)  # the observer has seen one, with the same result
         if step == self._taken:
             metrics = {name: value for name, value in metrics.items() if name not in self._last}
-        self._taken, self._last = max(step, self._taken), {**(self._last if step == self._taken else {}), **metrics}
-        return replace(lines[-1].event, step=step, metrics=metrics) if metrics else None
-
-
-def _until(state: RunState) -> list[tuple[int, int]]:
-    """The steps after which an evaluation may have printed, each with the output before the next step."""
-    return [each for each in state.printed if each[0] in (0, state.first_step, *state.evaluation_steps)]
+        if metrics:
+            self._taken, self._last = step, {**(self._last if step == self._taken else {}), **metrics}
+        return metrics
 
 
 def planned_steps(position: ProgressRecord, state: RunState, first: int) -> int | None:
@@ -343,30 +288,22 @@ def _steps_of(batches: int, state: RunState) -> int:
     return -(-batches // accumulation)
 
 
-def named_step(position: ProgressRecord, epoch: float | None, state: RunState) -> int | None:
-    """The step that a line names, or at which its `epoch` ended."""
-    if position.step is not None:
-        # With accumulation it may count micro batches.
-        return None if position.per_epoch or _steps_of(2, state) < 2 else position.step
-    if epoch is not None and state.position is not None:
-        return state.first_step + round(epoch * _steps_of(state.position[1], state))
-    return None
-
-
-def _thinned(lines: Sequence[tuple[int, bytes]]) -> list[tuple[float, int, bytes]]:
-    """Of the lines that may have figures, some of evaluations and of training, with their share of all and their ends.
+def _thinned(lines: Sequence[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Of the lines that may have figures, some of evaluations and of training, with their ends.
 
     An evaluation may first print its result, and then many lines, or last, after a line for each batch.
     """
     bare = ((end, line, line.removeprefix(EVALUATION_LABEL).lower()) for end, line in lines)
-    figures = [each for each in bare if any(map(each[2].__contains__, _FIGURES)) or _LABELLED_FIGURE.match(each[1])]
-    of_evaluation = [any(map(line.lower().__contains__, _EVALUATION)) for _, line, _ in figures]
+    figures = [
+        (end, line) for end, line, text in bare if any(map(text.__contains__, _FIGURES)) or _LABELLED_FIGURE.match(line)
+    ]
+    of_evaluation = [any(map(line.lower().__contains__, _EVALUATION)) for _, line in figures]
     chosen = [index for index, evaluates in enumerate(of_evaluation) if evaluates]
     chosen = [*chosen[:2], *chosen[2:][2 - MAX_LINES :]]
-    losses = [index for index, (_, line, _) in enumerate(figures) if not of_evaluation[index] and _LOSS.search(line)]
+    losses = [index for index, (_, line) in enumerate(figures) if not of_evaluation[index] and _LOSS.search(line)]
     spacing = max(1, -(-len(losses) // MAX_LINES))
     chosen = sorted({*chosen, *losses[::-spacing]})
-    return [((index + 1) / len(figures), *figures[index][:2]) for index in chosen]
+    return [figures[index] for index in chosen]
 
 
 MAX_EPOCH_BAR = 1000
@@ -408,7 +345,9 @@ class LogEventBuilder:
         for record in records:
             events += self._events_of(record, now)
         if self._step is not None and (self._step, self._elapsed_s) != before:
-            events.append(self._counters(now))
+            own_steps = self._step - (0 if self._bar_total is not None else self._first_step or 0)
+            counters = Steps(t=now, source=self._source, step=self._step, own_steps=own_steps, train_s=self._elapsed_s)
+            events.append(counters)
         return events
 
     def _events_of(self, record: ProgressRecord, now: float) -> list[Event]:
@@ -482,11 +421,6 @@ class LogEventBuilder:
             return []
         self._evaluating = evaluates
         return [Phase(t=now, source=record.source, phase="evaluating" if evaluates else "training", step=self._step)]
-
-    def _counters(self, now: float) -> Steps:
-        step = self._step or 0
-        own_steps = step if self._bar_total is not None else step - (self._first_step or 0)
-        return Steps(t=now, source=self._source, step=step, own_steps=own_steps, train_s=self._elapsed_s)
 
 
 FIRST_LOOK_BYTES = 4 << 20

@@ -12,8 +12,6 @@ RESUMABLE_PHASES = ("starting", "skipping", "ending")
 """Phases that continue after a pause; any other phase is followed by training."""
 MIN_SHOWN_S = 0.2
 """Where the last pause of its kind was shorter, a pause is shown once it has lasted so long."""
-MAX_EVALUATED_STEPS = 64
-"""Evaluations of which one `steps` event has the steps."""
 
 
 # Two kinds of time are not training. Pauses are known while they last: a framework's evaluation, a model in eval mode,
@@ -22,7 +20,7 @@ MAX_EVALUATED_STEPS = 64
 class TrainingClock:
     """Training time runs from the first batch, is added up at each step, and stops during pauses.
 
-    `is_running` is False before the first batch and in a pause.
+    `is_running` is False before the first batch and in a pause; `train_s` are the seconds up to the last step.
     """
 
     def __init__(
@@ -41,16 +39,10 @@ class TrainingClock:
         self._evaluated_s = 0.0
         self._since_s: float | None = None
         self._evaluated: list[tuple[float, float]] = []
-        self._evaluated_steps: list[int] = []
         self._pauses: list[tuple[float, float]] = []
         self._between_s: float | None = None
         self._stepped_s = 0.0
-        self._train_s = self._eval_s = self._save_s = self._slowest_s = self._written_s = 0.0
-
-    @property
-    def train_s(self) -> float:
-        """Seconds of training up to the last step."""
-        return self._train_s
+        self.train_s = self._eval_s = self._save_s = self._slowest_s = self._written_s = 0.0
 
     def start(self, now: float) -> None:
         """Start training, or resume it after a pause."""
@@ -75,17 +67,19 @@ class TrainingClock:
         """Add the time of a step, unless it compiled. `resumes`: it ends a pause that is still open."""
         if resumes:
             self.end_pause(now)
-        self._report_evaluation()
         if self._since_s is not None and self._paused is None and self._session.phase != "compiling":
             seconds = now - self._since_s
             if self._evaluated or self._pauses:
                 # Pauses were added to `_eval_s` or `_save_s` when they ended; the others are added here.
                 excluded_s = self._excluded_s(self._since_s, now)
+                recognised_s = excluded_s - covered_s(self._pauses, self._since_s, now)
                 seconds -= excluded_s
-                self._eval_s += excluded_s - covered_s(self._pauses, self._since_s, now)
-            self._train_s += seconds
+                self._eval_s += recognised_s
+                self._evaluated_s += recognised_s
+            self.train_s += seconds
             if seconds > self._slowest_s:
                 self._slowest_s = seconds
+        self._report_evaluation()
         self._since_s = now
         self._evaluated.clear()
         self._pauses.clear()
@@ -97,12 +91,7 @@ class TrainingClock:
     def add_evaluation(self, began_s: float, ended_s: float, step: int) -> None:
         """Exclude an evaluation after `step`, the last one, recognised afterwards. May overlap others and pauses."""
         self._evaluated.append((began_s, ended_s))
-        self._add_evaluated_step(step)
-
-    def _add_evaluated_step(self, step: int | None) -> None:
-        """Note the step of an evaluation unless a Trainer reports it."""
-        if step and not self._reports() and step not in self._evaluated_steps[-1:]:
-            self._evaluated_steps = [*self._evaluated_steps[1 - MAX_EVALUATED_STEPS :], step]
+        self._evaluated_step = step
 
     def optimizer_stepped(self, now: float) -> None:
         """Another optimizer of the same step has stepped: time before `now` is not the loop's own."""
@@ -130,7 +119,6 @@ class TrainingClock:
         self.is_running = False
         if phase == "evaluating":
             self._evaluated_step = self._session.step
-            self._add_evaluated_step(self._evaluated_step)
         self._begin(phase, now)
         return True
 
@@ -150,7 +138,6 @@ class TrainingClock:
         """Count what was taken for an evaluation after the last step as training time."""
         self._eval_s -= self._evaluated_s
         self._evaluated_step, self._evaluated_s = None, 0.0
-        self._evaluated_steps = self._evaluated_steps[:-1]
         self._pauses.clear()
 
     def report_last_evaluation(self, now: float) -> None:
@@ -164,6 +151,7 @@ class TrainingClock:
         step, seconds, self._evaluated_step, self._evaluated_s = self._evaluated_step, self._evaluated_s, None, 0.0
         if step and not self._reports() and (self._pause_is_shown or self._session.take_token()):
             self._session.report("evaluated", step=step, seconds=round(seconds, 6))
+            self._pause_is_shown = False
 
     def save_after_evaluation(self, now: float) -> bool:
         """Turn a pause for an evaluation into one for a checkpoint. Returns whether there was one."""
@@ -211,13 +199,12 @@ class TrainingClock:
         open_s = self.paused_s(now) or 0.0
         saving = self.paused_phase == "saving"
         fields = {
-            "train_s": round(self._train_s, 6),
+            "train_s": round(self.train_s, 6),
             "eval_s": round(self._eval_s + (0.0 if saving else open_s), 6),
             "between_s": None if self._between_s is None else round(self._between_s, 6),
             "save_s": round(self._save_s + (open_s if saving else 0.0), 6),
             "slowest_step_s": round(self._slowest_s, 6) or None,
-            "evaluated_steps": self._evaluated_steps or None,
         }
-        self._slowest_s, self._evaluated_steps = 0.0, []
+        self._slowest_s = 0.0
         self._written_s = self._eval_s + self._save_s
         return fields
