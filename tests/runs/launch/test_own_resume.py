@@ -9,8 +9,8 @@ import pytest
 from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
-from tuner_tui.runs.launch.restart import NoCheckpointError, plan_restart, restart
+from tuner_tui.runs.launch.prepare import LaunchRequest, NoCheckpointError, launch_summary, prepare
+from tuner_tui.runs.launch.restart import plan_restart, restart
 from tuner_tui.runs.launch.resume import find_own_resume
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob

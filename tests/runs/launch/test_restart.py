@@ -15,7 +15,8 @@ from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, supervisor_state, wait
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.events.types import Event, Plan, Steps
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.restart import NoCheckpointError, plan_restart, restart
+from tuner_tui.runs.launch.prepare import NoCheckpointError
+from tuner_tui.runs.launch.restart import plan_restart, restart
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder, read_order, send_order
@@ -93,7 +94,7 @@ def test_a_running_trainer_saves_ends_and_goes_on(box: Sandbox, fifo: Fifo) -> N
 def test_what_cannot_be_restarted_is_found_before_the_run_is_stopped(box: Sandbox, fifo: Fifo) -> None:
     folder = trainer(box, fifo)
     fifo.word()
-    with pytest.raises(NoCheckpointError, match="would start at step 0"):
+    with pytest.raises(NoCheckpointError, match="no complete checkpoint"):
         plan_restart(folder)
     with pytest.raises(LaunchError, match="secret"):
         plan_restart(folder, job=CommandJob(command=("x",), env={"HF_TOKEN": HIDDEN}))

@@ -209,6 +209,10 @@ def _resume_request(options: LaunchOptions, name: str) -> LaunchRequest:
     )
 
 
+class NoCheckpointError(LaunchError):
+    """There is no checkpoint that the command can resume from; the run can only start again at step 0."""
+
+
 class PreparedLaunch(Struct, frozen=True):
     """A checked launch of `request` in `folder`, which does not exist yet.
 
@@ -334,7 +338,7 @@ def working_folder(request: LaunchRequest) -> Path:
 def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResume | None]:
     """The checkpoint to resume from, and how the script takes it if not the observer or the command does.
 
-    None for a start at step 0. Raises `LaunchError` where there is no checkpoint, or no way to pass it.
+    None for a start at step 0. Raises `NoCheckpointError` where there is no checkpoint, or no way to pass it.
     """
     if request.parent is None or request.from_scratch:
         return None, None
@@ -343,17 +347,17 @@ def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResum
     except RecordError as error:
         raise LaunchError(str(error)) from error
     if checkpoint is None:
-        raise LaunchError(f"Run {request.parent.id} has no complete checkpoint to resume from.")
+        raise NoCheckpointError(f"Run {request.parent.id} has no complete checkpoint to resume from.")
     if takes_checkpoint(request.job, checkpoint):
         return checkpoint.path, None
     state = RunReader(request.parent).poll().state
     own_resume = find_own_resume(request.job, working_folder(request), state, checkpoint.path)
     if own_resume is None and checkpoint.weights_only:
-        raise LaunchError(
+        raise NoCheckpointError(
             f"Run {request.parent.id} has no complete checkpoint to resume from: {checkpoint.path} holds weights only."
         )
     if own_resume is None:
-        raise LaunchError(
+        raise NoCheckpointError(
             f"Run {request.parent.id} saved {checkpoint.path}, but its script has no known option to resume: put "
             f"{{checkpoint}} where the path goes, or use --apply hf-args."
         )

@@ -13,11 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.core.redaction import HIDDEN
-from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.orders import give_order
-from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare, working_folder
-from tuner_tui.runs.launch.resume import find_own_resume, takes_checkpoint
+from tuner_tui.runs.launch.prepare import LaunchRequest, NoCheckpointError, PreparedLaunch, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint, lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader
@@ -29,10 +27,6 @@ from tuner_tui.settings.model import Resolved
 
 STOP_TIMEOUT_S = 900.0
 """Seconds to wait for a run to save and stop. After that the restart fails; the run keeps stopping."""
-
-
-class NoCheckpointError(LaunchError):
-    """There is no checkpoint to resume from; the run can only start again at step 0."""
 
 
 class RestartPlan(Struct, frozen=True):
@@ -107,15 +101,15 @@ def plan_restart(
     )
     saves = live and trains and (isinstance(record.job, BuiltinJob) or view.state.accepts_orders)
     try:
-        _check_resumable(folder, request, view.state, checkpoint, live=live, saves=saves)
-    except LaunchError:
-        if not allow_from_scratch:
+        # Before a run without checkpoint has saved one, its command can only be checked as that of a fresh start.
+        will_save_first = saves and checkpoint is None
+        prepared = prepare(replace(request, parent=None) if will_save_first else request)
+    except NoCheckpointError:
+        if saves or not allow_from_scratch:
             raise
         request, checkpoint = replace(request, from_scratch=True), None
-    # Before a run without checkpoint has saved one, its command can only be checked as that of a fresh start.
-    has_start = checkpoint is not None or request.from_scratch
-    checked = request if has_start else replace(request, parent=None)
-    return RestartPlan(folder, request, prepare(checked), live, stopping, saves, view.state.step, checkpoint)
+        prepared = prepare(request)
+    return RestartPlan(folder, request, prepared, live, stopping, saves, view.state.step, checkpoint)
 
 
 def restart(
@@ -134,30 +128,6 @@ def restart(
     # A live run has saved a newer checkpoint since the launch was prepared.
     prepared = plan.prepared if resumes_as_prepared else prepare(plan.request, plan.prepared.interpreter)
     return launch(prepared, start=start)
-
-
-def _check_resumable(
-    folder: RunFolder,
-    request: LaunchRequest,
-    state: RunState,
-    checkpoint: SavedCheckpoint | None,
-    *,
-    live: bool,
-    saves: bool,
-) -> None:
-    """Raise `NoCheckpointError` or `LaunchError` where a new run could not resume from a checkpoint."""
-    if saves or (checkpoint is not None and takes_checkpoint(request.job, checkpoint)):
-        return
-    if checkpoint is not None and find_own_resume(request.job, working_folder(request), state, checkpoint.path):
-        return
-    if checkpoint is None or checkpoint.weights_only:
-        reason = "cannot save on request and has no complete one" if live else "has no complete one"
-        raise NoCheckpointError(
-            f"Run {folder.id} cannot resume from a checkpoint: it {reason}. It would start at step 0."
-        )
-    raise LaunchError(
-        f"Run {folder.id} has a checkpoint, but its command does not take one: put {{checkpoint}} where the path goes."
-    )
 
 
 def _stop(plan: RestartPlan, timeout_s: float) -> None:
