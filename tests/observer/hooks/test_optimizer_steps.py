@@ -15,6 +15,7 @@ from tests.late_module import late_module
 from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationDetector
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
 from tuner_tui.observer.site._tuner_observer.hooks import optimizer_steps
+from tuner_tui.observer.site._tuner_observer.import_hooks import call_after
 from tuner_tui.observer.site._tuner_observer.session import Session
 from tuner_tui.observer.site._tuner_observer.settings_in_effect import SettingsInEffect, count_parameters
 
@@ -56,7 +57,7 @@ def test_models_that_are_trained_in_turn_are_counted_alone(tmp_path: Path) -> No
         report=lambda _, **fields: counted.extend({fields["parameters"]} if "values" not in fields else ())
     )
     settings = SettingsInEffect(torch, session)  # type: ignore[arg-type]
-    settings.hook_optimizers(InTurn)
+    call_after(InTurn, "add_param_group", settings.group_added)
     models = [torch.nn.Linear(4, 1) for _ in range(3)]
     optimizers = [InTurn(model.parameters()) for model in models]
     counters = StepCounters(

@@ -29,7 +29,7 @@ def test_same_seed_same_losses_with_and_without(trainer: ObservedProcess, traine
 
 def test_plan(trainer: ObservedProcess) -> None:
     [plan] = trainer.of(Plan)
-    assert (plan.total_steps, plan.first_step, plan.epochs, plan.accumulation) == (10, 0, 2.0, 2)
+    assert (plan.total_steps, plan.first_step, plan.epochs) == (10, 0, 2.0)
     assert plan.parameters == plan.trainable_parameters
     assert plan.parameters is not None
 
@@ -70,7 +70,7 @@ def test_phases(trainer: ObservedProcess) -> None:
 
 def test_what_is_in_effect(trainer: ObservedProcess) -> None:
     arguments, seen = trainer.of(InEffect)
-    assert arguments.values["gradient_accumulation_steps"] == trainer.of(Plan)[0].accumulation
+    assert arguments.values["gradient_accumulation_steps"] == 2
     assert (shape := last_steps(trainer.events).batch_shape) is not None
     assert arguments.values["per_device_train_batch_size"] == shape[0]
     expected = {"attn_implementation": "sdpa", "gradient_checkpointing": False, "fused": True, "torch_compile": False}

@@ -103,7 +103,9 @@ class Comparison(Struct, frozen=True):
 
 
 def compare(first: RunView, second: RunView, doubt: str = "") -> Comparison:
-    facts = _facts(first), _facts(second)
+    facts = [
+        {name: value for name, value in view.state.in_effect.items() if name not in FIELDS} for view in (first, second)
+    ]
     rows = measured_figures(first), measured_figures(second)
     units = {name: unit for name, unit, _ in (*rows[0], *rows[1])}
     before, after = ({name: value for name, _, value in figures} for figures in rows)
@@ -121,11 +123,6 @@ def compare(first: RunView, second: RunView, doubt: str = "") -> Comparison:
         loss_problems=(first.state.loss_problem, second.state.loss_problem),
         environment=find_differences(*({} if view.record is None else view.record.job.env for view in (first, second))),
     )
-
-
-def _facts(view: RunView) -> dict[str, Any]:
-    """What was observed in the training besides its settings."""
-    return {name: value for name, value in view.state.in_effect.items() if name not in FIELDS}
 
 
 def changed_settings(first: RunView, second: RunView) -> tuple[ChangedSetting, ...]:

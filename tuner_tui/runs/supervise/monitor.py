@@ -263,8 +263,10 @@ class TrainingMonitor:
         # call, so that a launcher cannot start a replacement in between, and then to everybody else.
         leader = self._training.process
         alive = self._exit is None and is_alive(leader)
-        if alive and number == signal.SIGKILL and _leads_group(leader.pid):
-            end_group(leader.pid)
+        if alive and number == signal.SIGKILL:
+            with suppress(ProcessLookupError, PermissionError):
+                if os.getpgid(leader.pid) == leader.pid:  # unless its identity in the file is damaged
+                    end_group(leader.pid)
         processes = self._processes().members
         if alive and number != signal.SIGKILL:
             processes = tuple(
@@ -336,11 +338,3 @@ class TrainingMonitor:
         """Folds the event at once as well: on a full disk it is never read back. Folding it twice changes nothing."""
         self._writer.event(event)
         self._state = fold(self._state, event)
-
-
-def _leads_group(pid: int) -> bool:
-    """Whether the process leads its group, as every training does, unless its identity in the file is damaged."""
-    try:
-        return os.getpgid(pid) == pid
-    except (ProcessLookupError, PermissionError):
-        return False

@@ -25,23 +25,15 @@ class PostImportFinder:
         if hook is None or name in self._searching:
             return None
         self._searching.add(name)
+        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
         try:
-            spec = self._spec_from_others(name, path, target)
+            specs = (finder.find_spec(name, path, target) for finder in others)
+            spec = next((spec for spec in specs if spec is not None), None)
         finally:
             self._searching.discard(name)
         if spec is not None and spec.loader is not None:
             _call_after_exec(spec.loader, name, hook)
         return spec
-
-    def _spec_from_others(self, name: str, path: Any, target: Any) -> Any:
-        for finder in sys.meta_path:
-            find_spec = getattr(finder, "find_spec", None)
-            if finder is self or find_spec is None:
-                continue
-            spec = find_spec(name, path, target)
-            if spec is not None:
-                return spec
-        return None
 
 
 def _call_after_exec(loader: Any, name: str, hook: Hook) -> None:

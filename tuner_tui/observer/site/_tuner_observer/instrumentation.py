@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import trial_controller
@@ -97,6 +97,20 @@ class Instrumentation:
         self._profiler = StepProfiler(torch, self.counters, self._settings_in_effect.find_model, history)
         self.counters.on_flush.append(lambda: call_safely(self._profiler.check))
         self._states = TrainingStates(torch, session, self.counters, self._settings_in_effect.find_model)
+        self._calls: tuple[tuple[str, str, str, Callable[..., None], Callable[..., None]], ...] = (
+            ("argparse", "ArgumentParser", "parse_known_args", call_before, self._script_options.parses),
+            ("torch.optim.optimizer", "Optimizer", "add_param_group", call_after, self._settings_in_effect.group_added),
+            ("torch.optim.lr_scheduler", "LRScheduler", "__init__", call_after, self._states.scheduler_made),
+            ("torch.amp.autocast_mode", "autocast", "__enter__", call_after, self._settings_in_effect.autocast_entered),
+            ("torch.profiler.profiler", "profile", "prepare_trace", call_before, self._profiler.prepares),
+            # A module that compiles another is about to be made.
+            ("torch._dynamo.eval_frame", "OptimizedModule", "__init__", call_before,
+             lambda *_, **__: self._no_grad.compiling()),
+            # A Trainer saves and ends because of a SIGTERM: it exits as if it had completed.
+            ("transformers.trainer_jit_checkpoint", "CheckpointManager", "execute_jit_checkpoint", call_before,
+             lambda *_: session.report("stop-requested", how="SIGTERM")),
+        )  # fmt: skip
+        """Module, class and method to hook, before or after each call, and what is called then."""
         protocol = json_variable("TUNER_TRIAL")
         self._trial = (
             None if protocol is None else trial_controller.TrialController(torch, session, self.counters, protocol)
@@ -118,36 +132,27 @@ class Instrumentation:
             trial_controller.hook_trial(name, module, self._trial, self._session)
         if self._keeps_files:
             call_safely(keep_from_saving, name, module)
-        if name == "argparse":
-            self._script_options.hook_argparse(module)
-        elif name == "torch.nn.modules.module":
+        for hooked, owner, method, hook, callback in self._calls:
+            if hooked == name and hasattr(module, owner):
+                hook(getattr(module, owner), method, callback)
+        if name == "torch.nn.modules.module":
             self.counters.evaluation.hook_eval_mode(module.Module, self.counters.mode_changes)
         elif name == "torch.optim.optimizer":
-            self._settings_in_effect.hook_optimizers(module.Optimizer)
             optimizer_steps.hook_optimizers(module, self.counters, self._optimizer_stepped)
-        elif name == "torch.optim.lr_scheduler":
-            self._states.hook_schedulers(module)
         elif name == "torch.utils.data.dataloader":
             dataloaders.hook_dataloaders(module, self.counters, self._settings_in_effect.loader_started)
         elif name.endswith("grad_scaler"):
             self._hook_grad_scaler(module.__dict__.get("GradScaler"))
-        elif name == "torch.amp.autocast_mode":
-            self._settings_in_effect.hook_autocast(module)
         elif name == "torch.distributed.distributed_c10d":
             modules = [module, sys.modules["torch.distributed"]]
             self._rank_waits.hook_collectives(modules)
-            for each in modules:
-                call_after(each, "init_process_group", lambda *_, **__: self._collective_dump.start())
-        elif name == "torch.profiler.profiler":
-            self._profiler.hook_profiler(module)
+            for distributed in modules:
+                call_after(distributed, "init_process_group", lambda *_, **__: self._collective_dump.start())
         elif name == "torch.nn.parallel.distributed":
             self._rank_waits.hook_ddp(module.DistributedDataParallel)
         elif name == "torch._dynamo.callback":
             began = (self.counters.compiling, self._settings_in_effect.set_compiled, self._no_grad.compiling)
             optimizer_steps.hook_compilation(module, began)
-        elif name == "torch._dynamo.eval_frame":
-            if hasattr(module, "OptimizedModule"):  # a module that compiles another is about to be made
-                call_before(module.OptimizedModule, "__init__", lambda *_, **__: self._no_grad.compiling())
         elif name == "transformers.modeling_utils":
             self.counters.evaluation.hook_eval_mode(module.PreTrainedModel, self.counters.mode_changes)
             hook_loading(module.PreTrainedModel, "from_pretrained", self._session, "loading-model")
@@ -161,8 +166,6 @@ class Instrumentation:
             injection.hook_trainer_resume(module, self._session)
         elif name == "transformers.training_args":
             injection.hook_sigterm_checkpoint(module, self._session)
-        elif name == "transformers.trainer_jit_checkpoint":
-            injection.hook_sigterm_stop(module, self._session)
         elif name == "safetensors.torch":
             torch_save.hook_safetensors(module, self.counters, self._saved)
         elif name in LIGHTNING_MODULES:
@@ -188,7 +191,7 @@ class Instrumentation:
             return
         optimizer_steps.hook_grad_scaler(scaler_class, self.counters)
         call_after(scaler_class, "scale", self._backward_loss.scaled)
-        call_after(scaler_class, "__init__", lambda _, scaler, *__, **___: self._states.scaler_made(scaler))
+        call_after(scaler_class, "__init__", self._states.scaler_made)
         if self._finite_check is not None:
             self._finite_check.hook_grad_scaler(scaler_class)
 

@@ -174,16 +174,12 @@ def _spread_indices(total: int) -> Iterator[int]:
 
 def _sample_length(sample: Any) -> int | None:
     """Tokens of a sample, else its number of elements; None if it has no length."""
+    parts = [sample]
     if hasattr(sample, "keys"):
-        named = next((sample[name] for name in TOKEN_NAMES if name in sample), None)
-        return _total_count(sample.values()) if named is None else _element_count(named)
-    if isinstance(sample, (tuple, list)) and not all(isinstance(value, (int, float)) for value in sample):
-        return _total_count(sample)
-    return _element_count(sample)
-
-
-def _total_count(values: Any) -> int | None:
-    counts = [count for count in map(_element_count, values) if count is not None]
+        parts = [sample[name] for name in TOKEN_NAMES if name in sample][:1] or list(sample.values())
+    elif isinstance(sample, (tuple, list)) and not all(isinstance(value, (int, float)) for value in sample):
+        parts = list(sample)
+    counts = [count for count in map(_element_count, parts) if count is not None]
     return sum(counts) if counts else None
 
 

@@ -124,8 +124,8 @@ class Session:
 
     def __init__(self, run_dir: str, launched: bool) -> None:
         """`launched`: this is the launched process or a rank of it."""
-        self.get_step: Callable[[], int | None] = _return_none
-        self.at_exit: Callable[[], None] = _return_none
+        self.get_step: Callable[[], int | None] = lambda: None
+        self.at_exit: Callable[[], None] = lambda: None
         self._start(run_dir, launched)
 
     def _start(self, run_dir: str, launched: bool) -> None:
@@ -298,10 +298,6 @@ class Session:
         if self._file is not None:
             self._file.close()
         self._start(self.run_dir, launched)
-
-
-def _return_none() -> None:
-    return None
 
 
 def version_of(name: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .counters.script_variables import variables_of
-from .import_hooks import call_after, call_before, call_safely
+from .import_hooks import call_safely
 from .names import LIBRARIES, NAMES
 from .session import Session, version_of
 
@@ -86,14 +86,10 @@ class SettingsInEffect:
         if "torch_compile" in self._current:
             self._current["torch_compile"] = True
 
-    def hook_autocast(self, module: Any) -> None:
+    def autocast_entered(self, _: object, context: Any) -> None:
         """Note the dtype when autocast is entered; it is not active during the optimizer step."""
-
-        def entered(_: object, context: Any) -> None:
-            if getattr(context, "_enabled", False):
-                self._autocast = context.fast_dtype
-
-        call_after(module.autocast, "__enter__", entered)
+        if getattr(context, "_enabled", False):
+            self._autocast = context.fast_dtype
 
     def loader_started(self, settings: dict[str, Any]) -> None:
         """Add the settings of a training loader. With a Trainer, its arguments define the micro batch instead."""
@@ -107,15 +103,11 @@ class SettingsInEffect:
         if not self._has_arguments and (rows is not None or MICRO_BATCH in self._current):
             self._current[MICRO_BATCH] = rows
 
-    def hook_optimizers(self, optimizer_class: Any) -> None:
+    def group_added(self, _: None, optimizer: Any, *__: Any, **___: Any) -> None:
         """Remember the rate that an optimizer is constructed with: a schedule may change it before the first step."""
-
-        def group_added(_: None, optimizer: Any, *__: Any, **___: Any) -> None:
-            rate = optimizer.param_groups[0].get("lr")
-            if isinstance(rate, (int, float)):
-                self._constructed.setdefault(optimizer, rate)
-
-        call_after(optimizer_class, "add_param_group", group_added)
+        rate = optimizer.param_groups[0].get("lr")
+        if isinstance(rate, (int, float)):
+            self._constructed.setdefault(optimizer, rate)
 
     @property
     def has_optimizer(self) -> bool:
@@ -321,11 +313,8 @@ class ScriptOptions:
         self._switches: list[str] = []
         self._written = 0
 
-    def hook_argparse(self, module: Any) -> None:
-        """Note the options of every parser that parses. `module` is argparse."""
-        call_before(module.ArgumentParser, "parse_known_args", lambda parser, *_, **__: self._note(parser))
-
-    def _note(self, parser: Any) -> None:
+    def parses(self, parser: Any, *_: Any, **__: Any) -> None:
+        """Note the options of a parser that is about to parse."""
         for action in parser._actions:
             words = " ".join(action.option_strings)
             options = self._switches if action.nargs == 0 else self._values

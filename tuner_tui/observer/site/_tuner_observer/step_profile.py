@@ -23,7 +23,7 @@ from weakref import ref
 
 from .allocator_history import AllocatorHistory
 from .counters.step_counters import StepCounters
-from .import_hooks import around_module_calls, call_before, call_safely
+from .import_hooks import around_module_calls, call_safely
 from .inspection import memory_file
 from .process_role import rank_and_world
 
@@ -53,12 +53,9 @@ class StepProfiler:
         self._trace: int | None = None
         self._prepared: Callable[[], Any] = lambda: None
 
-    def hook_profiler(self, module: Any) -> None:
-        """Note who prepares a profile, which is not enabled before it has warmed up: another one would disturb it.
-
-        `module` is `torch.profiler.profiler`.
-        """
-        call_before(module.profile, "prepare_trace", lambda profile: setattr(self, "_prepared", ref(profile)))
+    def prepares(self, profile: Any) -> None:
+        """Note who prepares a profile, which is not enabled before it has warmed up: another one would disturb it."""
+        self._prepared = ref(profile)
 
     def check(self) -> None:
         """Offer a file for requests at the first call, and follow the request in it at a later one."""

@@ -108,11 +108,9 @@ class BatchLog:
 
 def _step(step: int, backwards: int, iterators: Sequence[IteratorStats]) -> Step:
     """What is kept of a step until it is written."""
-    if len(iterators) == 1:
-        first = iterators[0]
-        return backwards, step, first.rows_taken, first.epoch, first.shape
     rows = [batch for iterator in iterators for batch in iterator.rows_taken]
-    return backwards, step, rows, *((iterators[0].epoch, iterators[0].shape) if iterators else (None, None))
+    epoch, shape = (iterators[0].epoch, iterators[0].shape) if iterators else (None, None)
+    return backwards, step, rows, epoch, shape
 
 
 def _line(step: Step, losses: Sequence[float]) -> str:

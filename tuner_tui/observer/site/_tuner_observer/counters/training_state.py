@@ -66,13 +66,11 @@ class TrainingStates:
         self._saved: tuple[int, float] | None = None
         self._unwritten: list[dict[str, Any]] = []
 
-    def hook_schedulers(self, module: Any) -> None:
-        """Remember the newest learning rate scheduler. `module` is `torch.optim.lr_scheduler`."""
-        call_after(
-            module.LRScheduler, "__init__", lambda _, scheduler, *__, **___: setattr(self, "_scheduler", ref(scheduler))
-        )
+    def scheduler_made(self, _: None, scheduler: Any, *__: Any, **___: Any) -> None:
+        """Remember the newest learning rate scheduler."""
+        self._scheduler = ref(scheduler)
 
-    def scaler_made(self, scaler: Any) -> None:
+    def scaler_made(self, _: None, scaler: Any, *__: Any, **___: Any) -> None:
         """Remember the newest gradient scaler."""
         self._scaler = ref(scaler)
 

@@ -46,7 +46,9 @@ def hook_dataloaders(module: Any, counters: StepCounters, on_settings: SettingsC
     call_around(module.DataLoader, "__iter__", lambda loader: (loader, perf_counter()), started)
     iterators = module._BaseDataLoaderIter
     call_after(iterators, "__init__", lambda _, made, loader: setattr(made, "_tuner_loader", ref(loader)))
-    _hook_sampled_rows(iterators)
+    call_after(iterators, "_next_index", lambda drawn, iterator: _sampled_rows(iterator).append(drawn))
+    # Before workers that persist are asked for the first batches of the next epoch.
+    call_before(iterators, "_reset", lambda iterator, *_, **__: iterator.__dict__.pop("_tuner_rows", None))
     _hook_next(iterators, counters, on_settings)
 
 
@@ -63,7 +65,7 @@ def _start_epoch(
     stats: IteratorStats, iterator: Any, loader: Any, counters: StepCounters, on_settings: SettingsCallback
 ) -> None:
     stats.batch_size, stats.exists, stats.loader = call_safely(_batch_size, loader), ref(iterator), ref(loader)
-    rows = call_safely(_sampled_rows, iterator)
+    rows = _sampled_rows(iterator) if getattr(iterator, "_in_order", True) else None
     stats.start_epoch(functools.partial(counters.next_epoch, ref(loader)), length_of(loader), rows)
     settings = loader_settings(loader)
 
@@ -118,27 +120,8 @@ def loader_settings(loader: Any) -> dict[str, Any]:
     }
 
 
-def _hook_sampled_rows(iterator_class: Any) -> None:
-    """Keep what the sampler draws until the batch is delivered, which workers do in the same order."""
-    original = iterator_class._next_index
-
-    @replacing(iterator_class, "_next_index")
-    def _next_index(self: Any) -> Any:
-        drawn = original(self)
-        rows = self.__dict__.get("_tuner_rows")
-        if rows is None:
-            rows = self.__dict__["_tuner_rows"] = deque(maxlen=MAX_ROWS_AHEAD)
-        rows.append(drawn)
-        return drawn
-
-    # Before workers that persist are asked for the first batches of the next epoch.
-    call_before(iterator_class, "_reset", lambda iterator, *_, **__: iterator.__dict__.pop("_tuner_rows", None))
-
-
-def _sampled_rows(iterator: Any) -> deque[Any] | None:
-    """What the sampler has drawn for batches that are not delivered yet; None if they come in another order."""
-    if not getattr(iterator, "_in_order", True):
-        return None
+def _sampled_rows(iterator: Any) -> deque[Any]:
+    """What the sampler has drawn for batches that are not delivered yet; workers deliver in the same order."""
     rows: deque[Any] = iterator.__dict__.setdefault("_tuner_rows", deque(maxlen=MAX_ROWS_AHEAD))
     return rows
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..counters.step_counters import StepCounters
-from ..import_hooks import call_safely, outer_frame, replacing
+from ..import_hooks import call_around, call_before, call_safely, outer_frame, replacing
 
 if TYPE_CHECKING:
     from ..counters.evaluation import CallSite
@@ -56,11 +56,11 @@ class NoGradTracker:
         self.evaluation.on_distrust = self._distrust
         counters.on_evaluation = self._await_train
 
-    def enter(self) -> None:
+    def enter(self, _: object) -> None:
         if get_ident() == self.thread:
             if not self.count:
                 self.since_s = perf_counter()
-                self.site = call_safely(_call_site, sys._getframe(2))
+                self.site = call_safely(_call_site, outer_frame())
                 self._await_call()
             self.count += 1
 
@@ -70,7 +70,7 @@ class NoGradTracker:
         if self.site is not None and not self.compiles and self.site not in self.counters.evaluation_sites.training:
             _forward_hooks()[HOOK] = self.model_called
 
-    def entered(self) -> None:
+    def entered(self, *_: object) -> None:
         """Called when the gradients are disabled, unless it is `inference_mode(False)`."""
         if self.count == 1 and self.evaluation.is_in_eval_mode and get_ident() == self.thread:
             self._eval_without_gradients()
@@ -156,7 +156,7 @@ class NoGradTracker:
         if self.counters.clock.paused_phase == "evaluating":
             self.counters.gradients_follow(perf_counter())
 
-    def leave(self, failed: bool) -> None:
+    def leave(self, _: object, error: type[BaseException] | None, *__: object) -> None:
         """Leave a context, recording the outermost one unless it was `inference_mode(False)`."""
         if get_ident() != self.thread or not self.count:
             return
@@ -168,7 +168,7 @@ class NoGradTracker:
             # Evidence for `StepGapClassifier`, which recognises the evaluations that were not shown while they lasted.
             if now - self.since_s >= MIN_SPAN_S and self.site is not None:
                 self.spans.append((self.since_s, now))
-            if not failed:
+            if error is None:
                 self.counters.gradients_enabled(now)
             self.counters.session.output_ended()
 
@@ -204,20 +204,5 @@ def hook_grad_mode(grad_mode: Any, depth: NoGradTracker) -> None:
     for name in ("no_grad", "inference_mode"):
         context = grad_mode.__dict__.get(name)
         if context is not None and {"__enter__", "__exit__"} <= context.__dict__.keys():
-            _wrap_context(context, depth)
-
-
-def _wrap_context(context: Any, depth: NoGradTracker) -> None:
-    enter, leave = context.__enter__, context.__exit__
-
-    @replacing(context, "__enter__")
-    def __enter__(self: Any) -> Any:
-        depth.enter()
-        result = enter(self)
-        call_safely(depth.entered)
-        return result
-
-    @replacing(context, "__exit__")
-    def __exit__(self: Any, *error: Any) -> Any:
-        call_safely(depth.leave, error[0] is not None)
-        return leave(self, *error)
+            call_around(context, "__enter__", depth.enter, depth.entered)
+            call_before(context, "__exit__", depth.leave)

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import process_role
 from ..data_streams import is_stream, repeats_in_workers
-from ..import_hooks import call_before, call_safely, replacing
+from ..import_hooks import call_around, call_before, call_safely, replacing
 from ..names import LIBRARIES
 from ..session import Session
 
@@ -103,19 +103,14 @@ def inject_training_arguments(module: Any, log: InjectionLog) -> None:
 
 
 def _set_before_post_init(arguments_class: Any, log: InjectionLog) -> None:
-    original = arguments_class.__post_init__
+    def enter(arguments: Any, *_: Any, **__: Any) -> int | None:
+        if id(arguments) in log.building:  # by the method of a subclass
+            return None
+        log.building.add(id(arguments))
+        call_safely(_set_fields, arguments, log)
+        return id(arguments)
 
-    @replacing(arguments_class, "__post_init__")
-    def __post_init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        outermost = id(self) not in log.building
-        if outermost:
-            log.building.add(id(self))
-            call_safely(_set_fields, self, log)
-        try:
-            original(self, *args, **kwargs)
-        finally:
-            if outermost:
-                log.building.discard(id(self))
+    call_around(arguments_class, "__post_init__", enter, lambda entered, *_: log.building.discard(entered))
 
 
 def _set_fields(arguments: Any, log: InjectionLog) -> None:
@@ -319,12 +314,6 @@ def hook_sigterm_checkpoint(module: Any, session: Session) -> None:
     """Enable it in `transformers.training_args` if `TUNER_SAVE_ON_TERM` is set."""
     if os.environ.get(SIGTERM_VARIABLE):
         inject_training_arguments(module, _SigtermInjection(session, {SIGTERM_FIELD: True}))
-
-
-def hook_sigterm_stop(module: Any, session: Session) -> None:
-    """Report that a Trainer saves and ends because of a SIGTERM: it exits as if it had completed."""
-    stop = lambda *_: session.report("stop-requested", how="SIGTERM")  # noqa: E731
-    call_before(module.CheckpointManager, "execute_jit_checkpoint", stop)
 
 
 class _SigtermInjection(InjectionLog):

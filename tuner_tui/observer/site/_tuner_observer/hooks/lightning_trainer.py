@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from ..counters.step_counters import StepCounters
-from ..import_hooks import call_after, call_around, call_before, call_safely
+from ..import_hooks import call_after, call_before, call_safely
 from ..session import Session
 from ..settings_in_effect import SettingsInEffect
 from .loggers import kind_of, training_losses
@@ -60,16 +60,12 @@ def _hook_logger(module: Any, reporter: LightningReporter) -> None:
     def converted(scalars: Any, *_: Any, **__: Any) -> None:
         reporter.scalars = dict(scalars) if isinstance(scalars, dict) else None
 
-    def enter(connector: Any, metrics: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-        reporter.scalars = None
-        return connector.trainer, metrics
-
-    def leave(logged: tuple[Any, Any], _: Any, error: BaseException | None) -> None:
-        if error is None:
-            reporter.logged(*logged)
+    def logged(_: None, connector: Any, metrics: Any, *__: Any, **___: Any) -> None:
+        reporter.logged(connector.trainer, metrics)
 
     call_after(module, "convert_tensors_to_scalars", converted)
-    call_around(module._LoggerConnector, "log_metrics", enter, leave)
+    call_before(module._LoggerConnector, "log_metrics", lambda *_, **__: converted(None))
+    call_after(module._LoggerConnector, "log_metrics", logged)
 
 
 class LightningReporter(FrameworkReporter):
@@ -92,7 +88,6 @@ class LightningReporter(FrameworkReporter):
             total_steps=_count_or_none(call_safely(lambda: trainer.estimated_stepping_batches)),
             first_step=trainer.global_step,
             epochs=_count_or_none(trainer.max_epochs),
-            accumulation=trainer.accumulate_grad_batches,
         )
 
     def on_train_batch_end(self, trainer: Any) -> None:

@@ -113,13 +113,9 @@ def _parts_of(obj: Any) -> Iterator[Any]:
 def _is_resumable(torch: Any, obj: Any) -> bool:
     """Whether a part of what is saved is a model or its weights: then the whole is more than weights."""
     parts = list(obj.values()) if isinstance(obj, dict) else obj if isinstance(obj, (tuple, list)) else []
-    return any(_has_weights(torch, part) for part in parts)
-
-
-def _has_weights(torch: Any, part: Any) -> bool:
-    if isinstance(part, dict):
-        return len(part) > 0 and all(isinstance(value, torch.Tensor) for value in part.values())
-    return isinstance(part, torch.nn.Module)
+    states = (part for part in parts if isinstance(part, dict) and part)
+    has_weights = any(all(isinstance(value, torch.Tensor) for value in state.values()) for state in states)
+    return has_weights or any(isinstance(part, torch.nn.Module) for part in parts)
 
 
 def hook_checkpoints(name: str, module: Any, files: SavedFiles) -> None:

@@ -52,7 +52,6 @@ class TransformersReporter(FrameworkReporter):
             total_steps=None if os.environ.get("TUNER_TRIAL") else state.max_steps,  # which is not the end of a trial
             first_step=state.global_step,
             epochs=None if state.num_train_epochs == sys.maxsize else epochs,  # of a stream
-            accumulation=args.gradient_accumulation_steps,
         )
         self.settings_in_effect.set_training_arguments(args)
 
