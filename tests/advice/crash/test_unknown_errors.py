@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.advice.crash.outputs import read, read_yaml
-from tuner_tui.advice.crash.crash_words import FACTS, FILE, facts_in
+from tuner_tui.advice.crash.crash_words import FACTS, FILE, facts_in, meaning_of
 
 PACKAGES = "/opt/env/lib/python3.11/site-packages/"
 HEAD = "Traceback (most recent call last):\n"
@@ -233,6 +233,32 @@ def refused(example: str) -> list[str]:
     error, _, statement = example.partition("\n")
     (finding,) = read(frames(PROGRAM, f"@spam/model.py:build|{statement or 'raise ValueError(text)'}") + error)
     return [remedy.title for remedy in finding.remedies]
+
+
+@pytest.mark.parametrize("row", read_yaml(FILE)["faults"].values(), ids=lambda row: row["say"])
+def test_a_message_is_read_as_a_thing_and_what_is_wrong_with_it(row: dict[str, str]) -> None:
+    assert meaning_of(row["example"])[0].endswith(f" {row['say']}")
+    assert meaning_of(row["counter_example"]) == ("", ())
+
+
+def test_what_is_read_from_a_message_is_said_and_comes_before_where_to_look() -> None:
+    error = "AssertionError: label 9 of the plates is out of range"
+    (finding,) = read(frames(PROGRAM, "@spam/model.py:build|turn(plate)") + error)
+    assert finding.sentence.startswith("A check in spam failed")
+    (finding,) = read(frames(PROGRAM, "@spam/model.py:build|turn(plate)") + error.replace(" of the plates", ""))
+    assert finding.sentence == "A label or class is out of range: AssertionError: label 9 is out of range"
+    assert finding.remedies[0].title.startswith("make labels and model agree")
+    assert finding.remedies[1].title == "check what reaches spam's build"
+
+
+def test_each_reading_is_of_things_and_faults_that_there_are() -> None:
+    document, earlier = read_yaml(FILE), set[tuple[str, str]]()
+    for row in document["readings"]:
+        assert set(row["of"]) <= set(document["things"])
+        assert set(row["is"]) <= set(document["faults"])
+        pairs = {(thing, fault) for thing in row["of"] for fault in row["is"]}
+        assert pairs - earlier, row["fix"][0]
+        earlier |= pairs
 
 
 @pytest.mark.parametrize("row", read_yaml(FACTS), ids=lambda row: row["title"][:60])

@@ -25,10 +25,11 @@ class CallChecks(Struct, frozen=True):
     say_demand: bool = False
 
 
-def check_the_call(failure: Failure, explanation: Explanation | None) -> CallChecks:
+def check_the_call(failure: Failure, explanation: Explanation | None, meant: tuple[Remedy, ...] = ()) -> CallChecks:
     """Where to look in an error that no pattern recognises: the call into a package, or the program's own line.
 
     The innermost frame that is not installed is the program's own code; what it passed on is the first thing to check.
+    `meant` is for what the message says as a whole.
     """
     frames = tuple(frame for frame in failure.calls if not pattern_of("carriers").search(frame.name))
     # Python's own files say less than what called them.
@@ -36,7 +37,8 @@ def check_the_call(failure: Failure, explanation: Explanation | None) -> CallChe
     inner = next(named, None)
     explained = () if explanation is None else explanation.remedies
     if inner is None:
-        return CallChecks(explained or (() if frames else (remedy("untraced"),)), bool(explained))
+        checks = meant or explained
+        return CallChecks(checks or (() if frames else (remedy("untraced"),)), bool(checks))
     package = next(iter(named_groups("installed", inner.file)), None)
     is_release = pattern_of("release-errors").search(failure.message) is not None
     title, why = f"look at {show(inner)} in {inner.place}", "the program's innermost line of the traceback"
@@ -50,15 +52,18 @@ def check_the_call(failure: Failure, explanation: Explanation | None) -> CallChe
         called = "" if caller is None else f"; called by {show(caller)} in {caller.place}"
         title = f"check what reaches {package}'s {inner.function}{release}"
         why = f"{show(inner)} in {package} failed{called}"
-    checks: tuple[Remedy, ...] = (Remedy(title=demand or title, why=why, source="the traceback"),)
-    if explanation is not None and demand and not explanation.is_specific:
+    checks = (Remedy(title=demand or title, why=why, source="the traceback"),)
+    if meant:
+        is_general = not demand or any(demand == row["why"] for row in read_data_file(FILE)["refusals"])
+        checks = (*meant, *checks) if is_general else (*checks, *meant)
+    elif explanation is not None and demand and not explanation.is_specific:
         checks = (*checks, *explained[1:])  # the first says in general to do as the message asks
     elif explanation is not None:
         checks = (*explained, *(checks if package else ()))
     is_wordless = package is not None and failure.refuses and not failure.headline.partition(": ")[2]
     if (is_release or is_wordless) and (explanation is None or not explanation.is_specific):
         checks = (*checks, remedy("program-parts", package=package or "its packages"))
-    return CallChecks(checks, bool(demand or explained))
+    return CallChecks(checks, bool(demand or explained or meant))
 
 
 def _demand_of(failure: Failure, inner: CodeFrame) -> str:

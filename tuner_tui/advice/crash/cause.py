@@ -21,6 +21,7 @@ from tuner_tui.advice.crash.call_checks import (
 from tuner_tui.advice.crash.crash_words import (
     FILE,
     advice_in,
+    meaning_of,
     missing_package,
     named_groups,
     pattern_of,
@@ -167,7 +168,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     refuses_in_words = failure.refuses and " " in words
     is_broad = pattern is not None and (pattern.raised or (refuses_in_words and pattern.is_by_place(failure.headline)))
     is_of_call = failure.calls and (topic == "package-versions" or cause in CAUSES_OF_CALLS or is_broad)
-    checks = check_the_call(failure, explanation) if is_of_call or topic == UNEXPLAINED else CallChecks()
+    is_explained = explanation is not None and explanation.is_specific
+    meant = () if is_explained or (pattern is not None and not is_broad) else meaning_of(failure.headline)[1]
+    checks = check_the_call(failure, explanation, meant) if is_of_call or topic == UNEXPLAINED else CallChecks()
     if is_broad and (checks.say_demand or advice_in(failure.message)):
         topic, sentence = UNEXPLAINED, _sentence_of_unknown(failure)
     if pattern is None:
@@ -286,6 +289,8 @@ def _sentence_of_unknown(failure: Failure) -> str:
     if ":" not in headline and failure.frames and failure.frames[-1].statement:
         headline = f"{headline or 'the exception is cut off'}, raised by `{failure.frames[-1].statement}`"
     code = f"{'package' if package else 'program' if failure.frames else 'output'}{'-check' * failure.refuses}"
+    if meaning := meaning_of(headline)[0]:
+        return f"{meaning}: {quote_log(headline, 160)}"
     imports = any(frame.function == "<module>" for frame in failure.frames[1:])
     forms, part = read_data_file(FILE)["failed-parts"], "import" if imports else role and role.name
     return f"{(forms.get(part) or forms[code]).format(package=package)}: {quote_log(headline, 160)}"
@@ -296,7 +301,8 @@ def _explain_without_pattern(failure: Failure, role: str | None, explanation: Ex
 
     In a package it is that of what its code was doing, or that it refuses what it was given.
     """
-    sentence = _sentence_of_unknown(failure) if explanation is None else explanation.sentence
+    is_open = explanation is None or (not explanation.is_specific and meaning_of(failure.headline)[0])
+    sentence = _sentence_of_unknown(failure) if explanation is None or is_open else explanation.sentence
     if explanation is not None and (explanation.is_specific or not any(packages_of(failure)[:1])):
         return explanation.cause, sentence
     document = read_data_file(FILE)

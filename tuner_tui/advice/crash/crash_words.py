@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 from tuner_tui.advice.crash.failed_operation import quote_log
@@ -14,9 +14,11 @@ from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
 from tuner_tui.advice.remedies.table import filled, remedy
 from tuner_tui.core.files import compiled, read_data_file
+from tuner_tui.runs.log_parsing.lines import expand
 
 FILE = Path(__file__).with_name("crash_words.yaml")
 FACTS = Path(__file__).with_name("message_facts.yaml")
+PATH = re.compile(r"https?://\S+|[\w.~-]*[/\\][\w./\\~-]+")
 SHAPE = re.compile(r"(?:(?<!\w)|(?=.\d+,))[(\[](\d+(?:, ?\d+)*),?[)\]]|(?:\bsize |[Gg]ot |\d and )(\d+)\b(?! *[xD-])")
 
 
@@ -66,6 +68,24 @@ def advice_in(message: str) -> tuple[Remedy, ...]:
     is_vague = bool(texts) and len(texts[0].split()) < 5 and not named_groups("names", texts[0])
     advice = "; ".join(texts[: 1 + is_vague])
     return (remedy("do-as-it-says", advice=quote_log(advice, 300)),) if advice else ()
+
+
+def meaning_of(headline: str) -> tuple[str, tuple[Remedy, ...]]:
+    """What a message says, a thing and what is wrong with it, and what to do about it; both empty if it is not read."""
+    document, text = read_data_file(FILE), PATH.sub("'-'", headline.partition(": ")[2] or headline)
+    forms, things = document["clauses"], document["things"]
+    words = "|".join(f"(?P<{name}>{row['words']})" for name, row in things.items())
+    for clause in re.split(r"(?<=[.;!?]) +|\n", text)[:2]:
+        for noun in compiled(expand(forms["thing"], {"WORDS": words})).finditer(clause):
+            before, after, name = clause[: noun.start()], clause[noun.end() :], str(noun.lastgroup)
+            is_subject, is_last = not re.search(forms["object"], before), re.match(forms["last"], after)
+            for fault, row in document["faults"].items():
+                behind, ahead = (compiled(expand(forms[side], {"FAULT": row[side]})) for side in ("behind", "ahead"))
+                if (is_subject and behind.match(after)) or (is_last and ahead.search(before)):
+                    fixes = (each["fix"] for each in document["readings"] if name in each["of"] and fault in each["is"])
+                    remedies = (Remedy(title, why, source="the message") for title, why in islice(fixes, 1))
+                    return f"{things[name]['say'].capitalize()} {row['say']}", tuple(remedies)
+    return "", ()
 
 
 def detail_of(message: str) -> str:
