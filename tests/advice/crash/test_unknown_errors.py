@@ -140,6 +140,41 @@ def test_an_error_that_ends_the_output_is_told(end: str, sentences: list[str]) -
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "n1:12:34 [0] rims.cc:70 NCCL WARN Rims : no plate interface left",
+        "[1700000000.123456] [n1:12 :0] rim.c:9 UCX ERROR plate 3 is bent",
+        "[W1201 10:00:00.000000000 socket.cpp:697] [c10d] The IPv6 network addresses of (oven, 29500) cannot be retrieved",
+        "2026-03-01 10:00:01.000001: E external/plates/rim.cc:12] failed call to turnRim",
+        'time="2026-03-01T10:00:00Z" level=error msg="no plate for the rim"',
+        "[error] no plate for the rim",
+        "[ 1234.567890] plates 0000:1c:00.0: uncorrectable rim detected",
+        "rim.o: undefined reference to `turn_plate'",
+        "rsync: plate closed unexpectedly (0 rims)",
+        "\u2718 the plate has no rim",
+        "Could not open the plate of the rim",
+    ],
+)
+def test_an_output_never_ends_with_an_error_in_silence(line: str) -> None:
+    (finding,) = read(f"loading the plates\n{line}\nthe rim\n")
+    assert finding.confidence in ("possible", "likely")
+    assert finding.evidence[0] in line
+    for end in ("epoch 3 loss 0.31", "INFO going on", "Training completed."):
+        assert not read(f"loading the plates\n{line}\nthe rim\n{end}\n")
+
+
+def test_of_errors_that_stand_together_at_the_end_the_first_is_shown() -> None:
+    lines = [f"n1:12:34 [0] rims.cc:70 NCCL WARN Rims : no plate {number}" for number in (1, 2, 3)]
+    (finding,) = read("\n".join(("[ERROR] plate 0 is bent", *("turning",) * 4, *lines)))
+    assert finding.sentence == f"The output ends with an error: {lines[0]}"
+
+
+@pytest.mark.parametrize("line", ["test error: 0.31", "Unable to turn the rim, using plates instead", "no plate error"])
+def test_other_words_at_the_end_are_no_error(line: str) -> None:
+    assert not read(f"loading the plates\n{line}\n")
+
+
+@pytest.mark.parametrize(
     ("places", "part"),
     [
         (("@spam/plate.py:turn|raise SpamError(text)",), "A check in spam failed"),

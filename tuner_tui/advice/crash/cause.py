@@ -59,6 +59,8 @@ CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
 FULL_DISK_BYTES = 64e6
 LOOKBACK_LINES = 60
 LAST_WORDS = 3
+LOGGED: tuple[Confidence, ...] = ("possible", "likely")
+"""How sure it is that the last error of an output, or one that its program logged, ended it."""
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -112,10 +114,7 @@ def find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | N
         last = [line for line in lines if re.match(r"(?!Traceback)\S", line.text)][-LOOKBACK_LINES:]
         went_on = any(reports_progress(line.text) for line in last)
         farewells = [line for line in last if not went_on and pattern_of("farewells").search(line.text)]
-        waits, tail = pattern_of("unanswered").search, last[-LAST_WORDS:]
-        goes_on = [(line.quiet and not waits(line.text)) or reports_progress(line.text) for line in tail]
-        ended = [line for number, line in enumerate(tail) if not any(goes_on[number:])]
-        return _cause_from_logged_error(farewells or ended)
+        return _cause_from_logged_error(farewells) or _cause_from_last_lines(last)
     return None
 
 
@@ -391,18 +390,34 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
     return CrashCause("unknown", sentence, "possible", evidence, topic="rank-output")
 
 
-def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str) -> CrashCause | None:
-    """What the program itself logged as an error before it ended; None if it did not."""
-    if (logged := _logged_error(lines)) is None:
+def _cause_from_last_lines(last: Sequence[LogLine]) -> CrashCause | None:
+    """What the first says of the errors that stand together at the end of an output, after which nothing goes on."""
+    errors: list[int] = []
+    for number, line in reversed([*enumerate(last)]):
+        below = errors[-1] if errors else len(last)
+        waits = pattern_of("unanswered").search(line.text) is not None
+        if below - number > LAST_WORDS or reports_progress(line.text) or (not errors and line.quiet and not waits):
+            break
+        if _logged_error([line]) or pattern_of("last-errors").search(line.text):
+            errors.append(number)
+    first = last[errors[-1] : errors[-1] + 1] if errors else ()
+    return _cause_from_logged_error(first, last="".join(line.text for line in first))
+
+
+def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str, last: str = "") -> CrashCause | None:
+    """What the program logged as an error before it ended, else the `last` words of its output; None if neither."""
+    logged = _logged_error(lines)
+    if not (text := logged or last):
         return None
-    sentence = f"The program logged an error before it ended: {quote_log(logged, 160)}"
-    check = Remedy(title="correct what the program logged", why=quote_log(logged), source="the program's output")
-    checks = CallChecks((check,), say_demand=True)
-    shown, message = (quote_log(logged), *map(quote_log, evidence)), f"ERROR: {logged}"
+    begin = "The program logged an error before it ended" if logged else "The output ends with an error"
+    check = Remedy(title="correct what the program logged", why=quote_log(text), source="the program's output")
+    checks = CallChecks((*meaning_of(f": {text}")[1], check if logged else remedy("untraced")), say_demand=True)
+    shown, message = (quote_log(text), *map(quote_log, evidence)), f"ERROR: {text}"
     if pattern := first_of(crash_table().messages, message):
         subject = subject_of(pattern.cause, message)
         return CrashCause(pattern.cause, pattern.sentence, "likely", shown, None, subject, message, pattern.topic)
-    return CrashCause("unknown", sentence, "likely", shown, message=message, checks=checks)
+    sentence, confidence = f"{begin}: {quote_log(text, 160)}", LOGGED[bool(logged)]
+    return CrashCause("unknown", sentence, confidence, shown, message=message, checks=checks)
 
 
 def _logged_error(lines: Sequence[LogLine]) -> str | None:

@@ -229,7 +229,7 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         groups = match.groupdict()
         rank = int(groups["rank"]) if groups.get("rank") else rank
         local_rank = int(groups["local"]) if groups.get("local") else local_rank
-        level = groups["level"][:1] if groups.get("level") else None if FORWARDED.search(match[0]) else level
+        level = groups["level"][:1].upper() if groups.get("level") else None if FORWARDED.search(match[0]) else level
         text = text[match.end() :]
     if "‘" in text or "“" in text:
         text = text.translate(STRAIGHT_QUOTES)
