@@ -59,8 +59,6 @@ CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
 FULL_DISK_BYTES = 64e6
 LOOKBACK_LINES = 60
 LAST_WORDS = 3
-LOGGED: tuple[Confidence, ...] = ("possible", "likely")
-"""How sure it is that the last error of an output, or one that its program logged, ended it."""
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -398,7 +396,8 @@ def _cause_from_last_lines(last: Sequence[LogLine]) -> CrashCause | None:
         waits = pattern_of("unanswered").search(line.text) is not None
         if below - number > LAST_WORDS or reports_progress(line.text) or (not errors and line.quiet and not waits):
             break
-        if _logged_error([line]) or pattern_of("last-errors").search(line.text):
+        is_error = _logged_error([line]) or pattern_of("last-errors").search(line.text)
+        if is_error and not matches_any("handled", line.text):
             errors.append(number)
     first = last[errors[-1] : errors[-1] + 1] if errors else ()
     return _cause_from_logged_error(first, last="".join(line.text for line in first))
@@ -416,7 +415,7 @@ def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str, last: str
     if pattern := first_of(crash_table().messages, message):
         subject = subject_of(pattern.cause, message)
         return CrashCause(pattern.cause, pattern.sentence, "likely", shown, None, subject, message, pattern.topic)
-    sentence, confidence = f"{begin}: {quote_log(text, 160)}", LOGGED[bool(logged)]
+    sentence, confidence = f"{begin}: {quote_log(text, 160)}", "likely" if logged else "possible"
     return CrashCause("unknown", sentence, confidence, shown, message=message, checks=checks)
 
 

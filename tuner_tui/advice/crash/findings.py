@@ -28,7 +28,6 @@ from tuner_tui.runs.slurm import SLURM_OUTCOMES
 from tuner_tui.settings.model import FIELDS
 
 LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}
-VAGUE = ("unknown", "possible")
 PLENTY, PLENTY_SHARE = 4, 0.25
 """Free memory of so many times a request that failed, and this share of the host, means a limit of the process."""
 
@@ -54,8 +53,7 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
     elif non_finite is not None:
         sentence, evidence, confidence = non_finite
         # Who interrupts a training mostly has seen that its loss is nan.
-        is_vague = cause is not None and (cause.cause == "interrupted" or (cause.cause, cause.confidence) == VAGUE)
-        first = 0 if is_vague else len(causes)
+        first = 0 if cause is not None and cause.cause in ("interrupted", "unknown") else len(causes)
         causes.insert(first, CrashCause("nan", sentence, confidence, evidence, "training"))
     return tuple(_finding(cause, situation) for cause in causes)
 

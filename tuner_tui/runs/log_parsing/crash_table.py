@@ -15,7 +15,7 @@ from msgspec import Struct
 from tuner_tui.core.files import parse_data_file
 from tuner_tui.runs.log_parsing.failures import Failure
 from tuner_tui.runs.log_parsing.frame_roles import role_of_traceback
-from tuner_tui.runs.log_parsing.lines import expand
+from tuner_tui.runs.log_parsing.lines import expand, log_forms
 
 Confidence = Literal["certain", "likely", "possible"]
 
@@ -126,10 +126,6 @@ def explain_signal(number: int, spared: bool) -> CrashPattern:
     return next(row for row in rows if not row.signals or number in row.signals)
 
 
-WRAPPED = re.compile(r"\braised: *\n?(?=(?:\w+\.)*\w+(?:Error|Exception)\b)")
-"""What comes before the exception that a compiler names in the message of its own."""
-
-
 def classify(failure: Failure) -> CrashPattern | None:
     """The first pattern that matches the exception line, else the whole message.
 
@@ -147,7 +143,7 @@ def classify(failure: Failure) -> CrashPattern | None:
         return by_frames
     by_words = by_headline
     # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
-    inner = WRAPPED.split(failure.message, maxsplit=1)[-1]
+    inner = log_forms("wrapped")[0].split(failure.message, maxsplit=1)[-1]
     by_message = first_of(messages, inner) or first_of(messages, " ".join(inner.split()))
     if by_message is not None and (
         by_headline is None

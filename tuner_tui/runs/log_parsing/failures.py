@@ -24,13 +24,6 @@ TRACEBACK = re.compile(r"^\s*(?P<kind>Original |Exception Group |[A-Z]\w*Error: 
 FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 DRAWN = re.compile(r"^╭─+ ?Traceback \(most recent call last\)|^(?P<type>[A-Za-z_]\w*) {3,}Traceback \(most recent")
 """The header of a traceback as drawn by Rich or printed by a notebook."""
-DRAWN_FRAME = re.compile(
-    r"^(?:│ ?)?(?:File )?\[?(?P<file>(?:[A-Za-z]:)?[\w ./\\~<>-]*?(?:\bpy|>))(?::(?P<line>\d+))?(?:\]\([^)\s]*\))?,?"
-    r" in (?P<function>[\w.<>]+)"
-)
-"""A frame of such a traceback; Colab and VS Code make a link of its file: `[file](address)`."""
-DRAWN_SOURCE = re.compile(r"^(?:│ )?(?:❱|-+>) +\d+[ │]+(?P<statement>.*?)[ │]*$")
-"""The line of such a frame that failed, which is marked."""
 TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
 """A line inside a traceback, in any of its forms."""
 MARKS = re.compile(r"\s*([~^]+)\s*$")
@@ -40,28 +33,9 @@ MAX_DRAWN_LINES = 600
 MAX_INTERJECTED = 20
 ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^(?:terminate called after|<stack) .*")
 """The end of a line after which the message proper follows; Keras puts its own words before that."""
-PROSE = re.compile(r"^\s*$|^\s+(?!File )\S|^(?![\w.-]+: )[A-Z`'\"(-].*[.:;)`'\"]$")
-"""The last lines of a log where all of them are of one message: sentences and what is indented below them."""
-NAME_ENDINGS = (
-    r"(?:Error|Exception|Exit|Interrupt|Timeout|Failed|Missing|NotFound|Unsupported|OutOfResources|Fault|HitLimit"
-    r"|Invalid)"
-)
-EXCEPTION = re.compile(
-    rf"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Za-z_]\w*{NAME_ENDINGS}\w*|StopIteration|BadZipFile|Exception(?=: \S))"
-    r"|(?:[a-z_]\w*\.)+OutOfResources|(?:[a-z_]\w*\.)+(?:exc|exceptions?|errors?)\.[A-Z]\w+|queue\.(?:Empty|Full))(?:\s?\([^)]*\))?"
-    r"(?:: ?(?P<message>.*)|)$"
-)
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
-LINK = re.compile(
-    r"^(?:During handling of the above exception|The above exception was the direct cause|Original Traceback)"
-)
 THREAD = re.compile(r"^Exception in thread ")
 PASSES_ON = re.compile(r"(?:return|\w+ =) (?:f|fn|func|function|method|wrapped)\((?:\w+, )?(?:\*args, )?\*\*kwargs\)$")
-RAISES = re.compile(
-    r"raise (?!AttributeError|NotImplementedError$)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))(?:\(|$)|assert\b"
-    r"|[), fr]*['\"].+['\"]\)?$"
-)
-"""A statement that refuses what it is given; Python before 3.8 shows the last of its lines, the message."""
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
 
 
@@ -90,7 +64,7 @@ class CodeFrame(NamedTuple):
     @property
     def raises(self) -> bool:
         """Whether its statement raises an exception of its own: it refuses what it is given. Cython shows none."""
-        return RAISES.match(self.statement) is not None or self.file.endswith(".pyx")
+        return matches_any("raising-statements", self.statement) or self.file.endswith(".pyx")
 
 
 class Failure(Struct, frozen=True):
@@ -180,7 +154,7 @@ class _ExceptionParser:
 
     def _is_exception(self, line: LogLine) -> bool:
         """Whether the current line is one, of any class and level if it is right below a frame and its source."""
-        text, is_known = line.text, EXCEPTION.match(line.text) is not None
+        text, is_known = line.text, search_any("exceptions", line.text) is not None
         if text.endswith("Warning") if is_known else not (": " in text and ANY_EXCEPTION.match(text)):
             return False
         above = [before.text for before in self.lines[max(0, self.position - 3) : self.position]]
@@ -213,7 +187,7 @@ class _ExceptionParser:
         frames: list[CodeFrame] = []
         for ahead in range(self.position + 1, min(len(self.lines), self.position + MAX_DRAWN_LINES)):
             text = self.lines[ahead].text
-            if (EXCEPTION.match(text) or f"{text}:".startswith(named or "\n")) and not DRAWN.match(text):
+            if (search_any("exceptions", text) or f"{text}:".startswith(named or "\n")) and not DRAWN.match(text):
                 # A notebook shows frames of what ends a cell; without, it is noise of a package that the cell outlives.
                 is_bare = not any(re.search(r"\w", line.text) for line in self.lines[self.position + 1 : ahead])
                 ignored = is_bare and any(not line.blank for line in self.lines[ahead + 1 :])
@@ -222,9 +196,9 @@ class _ExceptionParser:
                 yield replace(failure, first=start.number, uncaught=not ignored, ignored=ignored)
                 self._follow_link()
                 return
-            if frame := DRAWN_FRAME.match(text):
+            if frame := search_any("drawn-frames", text):
                 frames.append(_frame(frame))
-            elif frames and (marked := DRAWN_SOURCE.match(text)):
+            elif frames and (marked := search_any("drawn-sources", text)):
                 frames[-1] = frames[-1]._replace(statement=marked["statement"])
         self.position += 1
 
@@ -238,7 +212,7 @@ class _ExceptionParser:
             text = self.lines[self.position].text
             match = FRAME.match(text)
             is_outside = match is None and text[:1] not in (" ", "\t") and text.strip() and not BAR.search(text)
-            is_source = frame is not None and not source and not is_indented and not EXCEPTION.match(text)
+            is_source = frame is not None and not source and not is_indented and not search_any("exceptions", text)
             if is_outside and not is_source:
                 if not self._is_interjected():
                     break
@@ -261,9 +235,9 @@ class _ExceptionParser:
         line = self.lines[self.position]
         is_exception = ANY_EXCEPTION.match(line.text) is not None and not line.quiet
         for ahead in self.lines[self.position : self.position + MAX_INTERJECTED]:
-            if TRACEBACK.match(ahead.text) or LINK.match(ahead.text):
+            if TRACEBACK.match(ahead.text) or matches_any("links", ahead.text):
                 return False
-            if EXCEPTION.match(ahead.text) and not ahead.quiet:
+            if search_any("exceptions", ahead.text) and not ahead.quiet:
                 return not is_exception
             if FRAME.match(ahead.text) and ahead.text[:1] == " ":
                 return True
@@ -277,12 +251,12 @@ class _ExceptionParser:
         # tells it from other output. The line above the exception is always such a source.
         source_follows, below, marked = True, "", ""
         for line in reversed(self.lines[max(0, self.position - MAX_DRAWN_LINES) : self.position]):
-            frame = FRAME.match(line.text) or DRAWN_FRAME.match(line.text)
+            frame = FRAME.match(line.text) or search_any("drawn-frames", line.text)
             if frame is not None:
                 hidden = source_follows or below.startswith("│")
                 frames.append(_frame(frame)._replace(statement=marked or ("" if hidden else below)))
                 first, marked = line.number, ""
-            elif source := DRAWN_SOURCE.match(line.text):
+            elif source := search_any("drawn-sources", line.text):
                 marked = source["statement"]
             elif (line.blank and source_follows and not frames) or MARKS.fullmatch(line.text):
                 continue  # what marks the failing part of a line may have been stripped
@@ -293,7 +267,7 @@ class _ExceptionParser:
 
     def _parse_exception(self, line: LogLine, frames: tuple[CodeFrame, ...], traceback: bool) -> Failure:
         """Parses the exception at the current line, with the lines of its message."""
-        match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if frames or traceback else None)
+        match = search_any("exceptions", line.text) or (ANY_EXCEPTION.match(line.text) if frames or traceback else None)
         self.position += 1
         # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
         spawned = line.text.rstrip() == "Exception:" and SPAWNED.match(self._next_text())
@@ -305,7 +279,7 @@ class _ExceptionParser:
             self.position += 1
         whole = headline_of(message)
         headline = whole[inner.end() :] if (inner := search_any("around-in-words", whole)) else whole
-        match = EXCEPTION.match(headline) or match
+        match = search_any("exceptions", headline) or match
         return Failure(
             first=line.number,
             last=self.lines[self.position - 1].number,
@@ -328,9 +302,10 @@ class _ExceptionParser:
         # after is mostly the output of other processes.
         if line.blank:
             last = [after.text for after in self.lines[self.position : self.position + MAX_MESSAGE_LINES]]
-            is_all = len(last) < MAX_MESSAGE_LINES and all(map(PROSE.match, last))
+            is_all = len(last) < MAX_MESSAGE_LINES and all(matches_any("prose", text) for text in last)
             return is_all or matches_any("announcements", before) or matches_any("advice", self._next_text())
-        begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME, LINK, DRAWN))
+        begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME, DRAWN))
+        begins = begins or matches_any("links", line.text)
         goes_on = BAR.search(line.text) or reports_progress(line.text) or matches_any("handled", line.text)
         ignored = matches_any("ignored-exceptions", line.text) or matches_any("launcher-errors", line.text)
         return not (line.level or goes_on or begins or ignored or line.text.startswith("{'"))
@@ -343,7 +318,7 @@ class _ExceptionParser:
         ahead = (self.lines[number].text for number in range(self.position, len(self.lines)))
         following = next((text for text in ahead if text.strip()), "")
         self.handles = following.startswith("During")
-        if not LINK.match(following):
+        if not matches_any("links", following):
             self.chain += 1
             self.ignored = self.thread = False
 
@@ -398,21 +373,15 @@ def reports_progress(text: str) -> bool:
     return matches_any("progress", text) or matches_any("success", text)
 
 
-LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?$|\.[oe]\d+$|^(?:slurm-\d\S*|nohup\.out)$")
-OTHER_SUFFIXES = frozenset(
-    {".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".py", ".ipynb", ".sh", ".slurm", ".sbatch", ".md"}
-)
-
-
 def is_log(path: Path) -> bool:
     """Whether a file is the output of a program, by its name or its lines. False where it cannot be read."""
-    if path.suffix in OTHER_SUFFIXES:
+    if search_any("no-logs", path.name):
         return False
     try:
         raw = read_head_and_tail(path, any_kind=True)
     except OSError:
         return False
-    if LOG_NAME.search(path.name):
+    if search_any("logs", path.name):
         return True
     lines = () if raw[0].startswith("#!") else parse_lines(raw)
     logs = any(line.level or BAR.search(line.text) or reports_progress(line.text) for line in lines)

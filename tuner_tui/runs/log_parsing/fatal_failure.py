@@ -31,7 +31,7 @@ from tuner_tui.runs.log_parsing.failures import (
     parse_launcher_report,
     reports_progress,
 )
-from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, search_any
+from tuner_tui.runs.log_parsing.lines import BAR, LogLine, log_forms, matches_any, search_any
 
 NEAR = 4
 """Lines after a failure in which a program logs that it handled it."""
@@ -42,18 +42,13 @@ OFTEN = 5
 """So often an error came, and the training went on after it, where the last time is handled as well."""
 FAR = 12
 """Ordinary lines after a failure that a process which ends does not write."""
-JOB_END = re.compile(r"slurmstepd\S*: error: \*\*\* |=>> PBS: job killed")
 OPENING_LINES = 20
 """So many lines at the beginning of a log may show where a program starts."""
 DIGITS = re.compile(r"\d+")
-MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
-"""The beginning of an exception's message that stands without the exception's type."""
 PECULIAR_CHARS, LAST_LINES = 30, 40
 """So much that a certain pattern matches at the beginning of one of the last lines needs no exception's type either."""
 ONLY_BAR = re.compile(rf"{BAR.pattern}(?:[ ,|;]+[\w/.]+ ?[=:] ?[-+\d][^\s,|;]*)*\W*$")
 """A line that ends with a progress bar and its figures: no message follows."""
-WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
-"""NCCL's watchdog also forwards errors of kernels, which are the cause then."""
 
 
 class _BarState(Struct, frozen=True):
@@ -191,7 +186,9 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """
     exceptions = find_exceptions(lines)
     ends = [failure for failure in exceptions if failure.uncaught or failure.type in NEVER_BEGUN]
-    ends += [Failure(line.number, line.number, line.text, line.text) for line in lines if JOB_END.match(line.text)]
+    ends += [
+        Failure(line.number, line.number, line.text, line.text) for line in lines if matches_any("job-ends", line.text)
+    ]
     ends.sort(key=lambda failure: failure.first)
     if not ends:
         return lines
@@ -237,18 +234,12 @@ UNRECOGNISED = 2
 """Rank of an exception without pattern: above a pattern that is only possible."""
 FIRST_KEPT, LAST_KEPT = 20, 80
 """Failures looked at where an output repeats one endlessly."""
-INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
-"""The class of an exception by which a user or a signal stopped the process."""
 VAGUE_TOPICS = frozenset({None, "native-crash", "gpu-call", "rank-output"})
 """Topics of the cause `unknown` that name no part that failed."""
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
 """What other processes report when one is interrupted."""
 EXPECTED = frozenset({"FileNotFoundError", "KeyError", "IndexError", "StopIteration", "AttributeError"})
 SLIPS = frozenset({"AttributeError", "NameError", "UnboundLocalError"})
-WORDING = re.compile(r"__(?:repr|str|format)__$")
-TEARDOWN = re.compile(r"_*(?:close|finish|clean_?up|shut_?down|tear_?down|destroy|terminate|exit|del|atexit)(?:_|$)")
-FORWARDED = re.compile(r": Caught \w+ in ")
-"""The message of an exception that another thread or process raised, which follows as the original one."""
 
 
 class FailureMatch(Struct, frozen=True):
@@ -287,7 +278,7 @@ def find_fatal_failure(
     named = [match for match in matches if match.pattern is not None and not _is_vague(match.pattern)]
     certain = [match for match in matches if match in named or match.failure.uncaught or _origin(match) not in handled]
     fatal = [match for match in certain if match not in survived]
-    interrupts = [match for match in fatal if INTERRUPT.search(match.failure.type or "")]
+    interrupts = [match for match in fatal if search_any("interrupts", match.failure.type or "")]
     stops = [match.failure for match in interrupts if not match.failure.ignored]
     if stops:
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
@@ -366,10 +357,10 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     chain = [each for each, later in zip_longest(chain, chain[1:]) if later is None or not _gives_way(each, later)]
     # A name that a handler lacks says nothing of what it was to handle.
     chain = [each for each in chain if each is chain[0] or not each.handles or each.type not in SLIPS or each.refuses]
-    forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
+    forwards = len(chain) > 1 and search_any("forwarded", chain[0].headline) is not None
     # An error that fails to be put into words still is the reason.
     candidates = [each for each in chain[forwards:] if each.headline or not forwards]
-    reasons = [each for each in candidates if not (each.handles and _passes(WORDING, each))] or chain
+    reasons = [each for each in candidates if not (each.handles and _passes("wording", each))] or chain
     matches = [FailureMatch(_extend_over(failure, chain, whole), classify(failure)) for failure in reasons]
     # A task that is cancelled, or a group of errors, never says why.
     matches = [each for each in matches if each.pattern is None or each.pattern.topic != "background-task"] or matches
@@ -382,7 +373,7 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     if not recognised:
         headlines = {"", matches[0].failure.headline}
         later = (match for match in reversed(matches) if match.failure.headline not in headlines)
-        return next((match for match in later if not _passes(TEARDOWN, match.failure)), matches[0])
+        return next((match for match in later if not _passes("teardown", match.failure)), matches[0])
     best = min(recognised, key=_generality)
     innermost = matches[-1].failure
     if best.cause in WRAPPERS and best.failure.traceback and innermost.traceback and innermost.headline:
@@ -393,13 +384,13 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
 
 def _gives_way(failure: Failure, later: Failure) -> bool:
     """Whether the program expected a failure, and what it did then failed `later` or put it in words."""
-    is_reason = bool(later.headline) and not (_passes(TEARDOWN, later) or INTERRUPT.search(later.type or ""))
+    is_reason = bool(later.headline) and not (_passes("teardown", later) or search_any("interrupts", later.type or ""))
     return failure.type in EXPECTED and later.handles and is_reason
 
 
-def _passes(form: re.Pattern[str], failure: Failure) -> bool:
-    """Whether a failure went through a function of a name of this form."""
-    return any(form.match(frame.function) for frame in failure.frames)
+def _passes(kind: str, failure: Failure) -> bool:
+    """Whether a failure went through a function of this kind."""
+    return any(matches_any(f"{kind}-functions", frame.function) for frame in failure.frames)
 
 
 def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
@@ -435,10 +426,14 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
     for line in lines:
         if line.quiet or line.number in in_exceptions or ONLY_BAR.search(line.text) or reports_progress(line.text):
             continue
-        text = WATCHDOG.sub("", line.text.strip(FRAME_OF_BOX).removeprefix("what():").strip())
+        text = log_forms("watchdog")[0].sub("", line.text.strip(FRAME_OF_BOX).removeprefix("what():").strip())
         pattern = first_of(crash_table().bare, text)
-        alone = MESSAGE_ALONE.match(text) or line.level == "F" or (text is not line.text and "what():" in line.text)
-        if pattern is None and alone:
+        alone = (
+            matches_any("messages-alone", text)
+            or line.level == "F"
+            or (text is not line.text and "what():" in line.text)
+        )
+        if pattern is None and (alone or matches_any("messages-alone", text)):
             pattern = first_of(messages, text)
         elif pattern is None and line.number >= len(lines) - LAST_LINES and not matches_any("handled", text):
             certain = (row for row in messages if row.confidence == "certain")

@@ -101,8 +101,6 @@ WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
 BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """First characters of prefixes; lines that begin otherwise are not searched for one."""
-FORWARDED = re.compile(r"\[rank\d+\]: ?$")
-"""What torch writes before an exception; a level in front of it is of a program that passes the output on."""
 STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
 """A web page's quotation marks in place of a program's."""
 MAX_PREFIXES = 4
@@ -199,7 +197,7 @@ def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPref
                 number,
                 pieces[number][match.end() :],
                 None if rank is None else int(rank["a"] or rank["b"]),
-                None if level is None or FORWARDED.search(match[0]) else level[1][0],
+                None if level is None or search_any("passed-on", match[0]) else level[1][0],
             )
         elif learned.is_blank and pieces[number].strip():
             return
@@ -229,7 +227,9 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         groups = match.groupdict()
         rank = int(groups["rank"]) if groups.get("rank") else rank
         local_rank = int(groups["local"]) if groups.get("local") else local_rank
-        level = groups["level"][:1].upper() if groups.get("level") else None if FORWARDED.search(match[0]) else level
+        level = (
+            groups["level"][:1].upper() if groups.get("level") else None if search_any("passed-on", match[0]) else level
+        )
         text = text[match.end() :]
     if "‘" in text or "“" in text:
         text = text.translate(STRAIGHT_QUOTES)
@@ -241,14 +241,7 @@ def _without_prefixes(number: int, text: str) -> LogLine:
 
 HEADER = "Traceback (most recent call last):"
 BREAK_TAG = re.compile(r"<br ?/?>")
-FLAT = re.compile(
-    r"""^(?P<before>[^{"']{0,200})(?P<text>Traceback \(most recent call last\):(?=\s{0,8}File |\\n).*)$"""
-)
 FRAME_START = re.compile(r'\s*(File "[^"\n]{1,400}", line \d+, in )')
-FLAT_EXCEPTION = re.compile(
-    r"(?<![\w.'\"])"
-    r"((?:[a-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Failed|OutOfResources)\b(?=: |$))"
-)
 RECORD = re.compile(r"[\[, ]*\{\"")
 OWN_WORDS = frozenset({"Original", "+ Exception Group", "Exception Group", "| Exception Group"})
 MAX_SPAN = 600
@@ -265,7 +258,7 @@ def _restore_lines(line: str) -> Iterator[str]:
         return
     if HEADER not in line:
         rest = FRAME_START.sub("", line, count=1) if FRAME_START.match(line) else ""
-        is_flat = FRAME_START.search(rest) or (": " in line and FLAT_EXCEPTION.search(rest))
+        is_flat = FRAME_START.search(rest) or (": " in line and log_forms("flat-exceptions")[0].search(rest))
         yield from _unflatten(line) if is_flat else (line,)
         return
     if BREAK_TAG.search(line) or "&quot;" in line:
@@ -275,7 +268,7 @@ def _restore_lines(line: str) -> Iterator[str]:
             yield from _restore_lines(part)
         return
     record = _record_text(line) if line[:1] in {"{", '"'} else None
-    flat = FLAT.match(line)
+    flat = log_forms("flat")[0].match(line)
     if record is not None or flat is None:
         yield from (line,) if record is None else record
         return
@@ -315,7 +308,7 @@ def _unflatten(text: str) -> Iterator[str]:
     if first.strip():
         yield first.rstrip()
     heads, rests = frames[::2], frames[1::2]
-    exception = FLAT_EXCEPTION.search(rests[-1])
+    exception = log_forms("flat-exceptions")[0].search(rests[-1])
     rests[-1] = rests[-1][: None if exception is None else exception.start()]
     for head, rest in zip(heads, rests, strict=True):
         function, _, source = rest.strip().partition(" ")
