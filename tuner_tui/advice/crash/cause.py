@@ -415,8 +415,8 @@ def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str, last: str
     if pattern := first_of(crash_table().messages, message):
         subject = subject_of(pattern.cause, message)
         return CrashCause(pattern.cause, pattern.sentence, "likely", shown, None, subject, message, pattern.topic)
-    sentence, confidence = f"{begin}: {quote_log(text, 160)}", "likely" if logged else "possible"
-    return CrashCause("unknown", sentence, confidence, shown, message=message, checks=checks)
+    confidence: Confidence = "likely" if logged else "possible"
+    return CrashCause("unknown", f"{begin}: {quote_log(text, 160)}", confidence, shown, message=message, checks=checks)
 
 
 def _logged_error(lines: Sequence[LogLine]) -> str | None:
