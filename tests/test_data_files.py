@@ -14,7 +14,7 @@ import yaml
 from tuner_tui.advice.findings import rows as rows_of_findings
 from tuner_tui.advice.remedies import table
 from tuner_tui.advice.remedies.computed import RUNGS
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import parse_data_file, read_data_file
 from tuner_tui.hardware import known_gpus
 from tuner_tui.runs.log_parsing import crash_table
 from tuner_tui.settings.dialects import dialect
@@ -67,6 +67,12 @@ def test_no_key_stands_twice(repository: Path) -> None:
     texts = {path: path.read_text("utf-8") for path in (repository / "tuner_tui").rglob("*.yaml")}
     nodes = {path: yaml.compose(text, Loader=yaml.CSafeLoader) for path, text in texts.items()}
     assert [f"{path}:{key}" for path, node in nodes.items() for key in repeated_keys(node)] == []
+
+
+def test_files_are_read_as_yaml_defines_them(repository: Path) -> None:
+    for path in (repository / "tuner_tui").rglob("*.yaml"):
+        read, defined = parse_data_file(path), yaml.load(path.read_bytes(), yaml.CSafeLoader)
+        assert repr(read) == repr(defined), path  # the order of keys and the types of numbers too
 
 
 def test_the_second_of_two_keys_is_found() -> None:

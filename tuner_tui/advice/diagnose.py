@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.advice import thresholds
-from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings import gpu, memory, non_finite, not_applied, step_time
 from tuner_tui.advice.situation import Situation
@@ -62,6 +61,8 @@ def diagnose(situation: Situation) -> tuple[Finding, ...]:
     if situation.is_alive:
         findings = [finding for rule in RULES if (finding := rule(situation)) is not None]
     else:
+        from tuner_tui.advice.crash.findings import crash_findings  # not needed while a run trains
+
         crashes = crash_findings(situation)
         causes = {finding.cause for finding in crashes}
         findings = [*crashes, *(each for each in _findings_after_the_end(situation) if each.cause not in causes)]

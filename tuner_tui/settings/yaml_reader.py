@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -152,6 +151,8 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         text, suffix = _as_yaml(text), ".yaml"  # of JSON5, trailing commas and all
     kind = {".json": "JSON", ".toml": "TOML", **dict.fromkeys(INI, "INI")}.get(suffix, "YAML")
     kind = "INI" if kind == "YAML" and INI_SECTION.match(text) else kind
+    import tomllib  # most files are YAML
+
     with _as_preset_errors(source, kind):
         read: Any = {"JSON": json.loads, "TOML": tomllib.loads, "INI": _parse_ini}.get(kind)
         file = _parse_tool_yaml(text, source) if read is None else ToolFile(read(text))

@@ -132,12 +132,14 @@ class FollowedRun:
 
 def read_context(run: RunFolder, view: RunView) -> RunContext | None:
     """Read what surrounds a run: earlier ones, and what its remedy did; None without its record."""
-    from tuner_tui.tuning.followed_remedies import follow_remedies
-
     if view.record is None:
         return None
     gpus = partial(gpus_in_use, device=view.state.in_effect.get("device"))
     context = read_run_context(run, view.record, view.state, gpus)
+    if not view.record.resolved.last_remedies:
+        return context
+    from tuner_tui.tuning.followed_remedies import follow_remedies  # and all that explains a crash
+
     return replace(context, remedy=follow_remedies(run))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,7 +15,6 @@ from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import History, HistoryBuilder, mean_rates, phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Started, Steps
-from tuner_tui.runs.log_parsing.log_follower import FIRST_LOOK_BYTES, LogOnlyFollower
 from tuner_tui.runs.read.event_sampling import END, HISTORY, NEWEST, RankClocks, Sampling, sampled_new_lines
 from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.codec import decode_events, decode_sample
@@ -22,6 +22,9 @@ from tuner_tui.runs.store.folder import RunFolder, read_supervisor_state
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.store.remedy_outcomes import VERDICT_WORDS, RemedyVerdict, recorded_verdict
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.log_parsing.log_follower import LogOnlyFollower
 
 RECENT_SAMPLES = 300
 """Five minutes of samples, for sparklines."""
@@ -50,9 +53,7 @@ class RunView(Struct, frozen=True):
 class RunReader:
     """Follows one run. The first `poll` of a long run reads its story events, a sample of its counters, and its end."""
 
-    def __init__(
-        self, folder: RunFolder, sampling: Sampling = HISTORY, first_look_bytes: int = FIRST_LOOK_BYTES
-    ) -> None:
+    def __init__(self, folder: RunFolder, sampling: Sampling = HISTORY, first_look_bytes: int | None = None) -> None:
         self.folder = folder
         self._sampling = sampling
         self._first_look_bytes = first_look_bytes
@@ -129,7 +130,10 @@ class RunReader:
         if self._observed or self.record()[0] is None:
             return []
         if self._log_follower is None:
-            self._log_follower = LogOnlyFollower(self.folder.output_log, self._first_look_bytes)
+            from tuner_tui.runs.log_parsing import log_follower  # most runs are observed
+
+            most = self._first_look_bytes or log_follower.FIRST_LOOK_BYTES
+            self._log_follower = log_follower.LogOnlyFollower(self.folder.output_log, most)
         over = self.state.finished is not None or any(isinstance(event, Finished) for event in events)
         started = bool(self.state.ranks) or any(isinstance(event, Started) for event in events)
         return self._log_follower.events(time.time(), over=over, observed=started)

@@ -6,7 +6,6 @@ import ast
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -274,6 +273,8 @@ def project_programs(path: Path) -> set[str]:
 
 def _installed(path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """The folders above with a project, and the programs that it says to install."""
+    import tomllib  # most commands have no such folder
+
     for root in path.parents[: FOLDERS_UP + 1]:
         setup = "".join(read_source(root / name) for name in ("setup.py", "setup.cfg")).partition("console_scripts")[2]
         installed = dict(re.findall(r"(?m)^[^#\n]*?[\"'\s]([\w-]+)\s*=\s*([\w.]+):\w+", setup))
