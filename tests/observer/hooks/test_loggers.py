@@ -12,6 +12,7 @@ import yaml
 from tests.observer.observed_process import SCRIPTS, observe, observe_forked, observed_in
 from tuner_tui.observer.site._tuner_observer.hooks.loggers import kind_of, training_losses
 from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.progress import HistoryBuilder
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import BACKWARD, Evaluated, Metrics, Steps, trust
 
@@ -88,6 +89,22 @@ def test_a_logger_of_another_form_works_as_without_the_observer(tmp_path: Path) 
         observed.errors
     )
     assert observed.of(Metrics) == []
+
+
+def test_what_is_logged_under_a_name_of_its_own_gets_a_chart_without_any_loss(tmp_path: Path) -> None:
+    script = (
+        "import wandb, torch\nrun = wandb.init(project='t')\nx = torch.nn.Parameter(torch.ones(2))\n"
+        "optimizer = torch.optim.SGD([x], lr=0.1)\nfor step in range(4):\n    optimizer.zero_grad()\n"
+        "    (x * x).sum().backward()\n    optimizer.step()\n"
+        "    run.log({'rollout/reward': step / 2, 'gpu/memory_mb': 7}, step=step)\n"
+    )
+    observed = observe(tmp_path, "-c", script, first=install(tmp_path / "packages", STAND_INS["wandb"]))
+    assert observed.exit_code == 0, observed.errors
+    builder = HistoryBuilder()
+    for event in observed.events:
+        builder.add(event)
+    assert [series.name for series in builder.history().logged] == ["rollout/reward"]
+    assert builder.history().logged[0].ys[-1] == 1.5
 
 
 @pytest.mark.parametrize(("name", "meaning", "key"), EXAMPLES["a name says what its value is"])

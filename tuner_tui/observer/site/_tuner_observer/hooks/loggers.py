@@ -55,7 +55,7 @@ MAX_PARTS = 8
 PART = 2
 """Order of a loss whose name is that of a part of the training's, such as `losses/value_loss`."""
 
-LOSS, METRIC, EVALUATION, IGNORED = "loss", "metric", "evaluation", ""
+LOSS, METRIC, OTHER, EVALUATION, IGNORED = "loss", "metric", "other", "evaluation", ""
 _WORDS = re.compile(r"(?:[^a-z0-9@]|(?<![a-z0-9@.])\d+\.(?=[a-z]))+")
 """What is between words: also the number in `1.train_loss`, which orders the charts."""
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -99,7 +99,9 @@ def kind_of(name: str) -> Kind:
     if is_loss:
         order = 3 if "epoch" in unique else 0 if unique <= NAMES["plain_losses"] else 1 if "total" in unique else PART
         return Kind(LOSS, "eval_" + "_".join(words), trains, order)
-    return Kind(METRIC, "eval_" + "_".join(words)) if unique & NAMES["metrics"] and not trains else Kind(IGNORED)
+    if unique & NAMES["metrics"] and not trains:
+        return Kind(METRIC, "eval_" + "_".join(words))
+    return Kind(IGNORED) if unique & NAMES["bookkeeping"] else Kind(OTHER, trains=trains)
 
 
 def training_losses(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,10 +168,11 @@ class LoggedValues:
                 self._add_evaluated(kind.key, number, origin)
             elif kind.category == LOSS:
                 self._add_loss(name, kind, number, dict(origin, summary=summary or None))
-            elif kind.category != METRIC:
+            elif kind.category not in (METRIC, OTHER):
                 self._metrics[kind.category] = number
-            elif name in self._others or len(self._others) < MAX_PARTS:
+            elif (kind.trains or not evaluating) and (name in self._others or len(self._others) < MAX_PARTS):
                 self._others[name] = number
+                self._metrics = {**origin, **self._metrics}
         if not counters.own_steps:
             self.write()
 
@@ -229,7 +232,7 @@ class LoggedValues:
         """Write what is new. Without steps there is no other occasion than the call itself."""
         if self._evaluated:
             self._write_evaluation()
-        if "loss" in self._metrics:
+        if "loss" in self._metrics or self._others:
             self._session.report_counters(
                 "metrics", dict(self._metrics, parts=self._parts or None, others=self._others or None)
             )
