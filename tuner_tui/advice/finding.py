@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct, field, structs
 
 from tuner_tui.advice.expected_memory import ExpectedPeak
+from tuner_tui.runs.log_parsing.lines import Confidence
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Settings, Value
-
-if TYPE_CHECKING:
-    from tuner_tui.runs.log_parsing.crash_table import Confidence
 
 FindingSeverity = Literal["failed", "warning", "hint"]
 

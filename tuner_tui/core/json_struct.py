@@ -181,6 +181,8 @@ def _converter(hint: Any) -> Convert:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         checks = [check for check in arguments[1:] if isinstance(check, Check)]
+        if not checks:
+            return partial(convert, type=hint)
         converts = checks if WORD in checks else [_converter(arguments[0]), *checks]
         return lambda value: reduce(lambda converted, following: following(converted), converts, value)
     if origin in (Union, types.UnionType):

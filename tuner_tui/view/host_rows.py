@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import format_percent
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import (
-    Line,
-    Style,
-    TextSpan,
-    align_right,
-    join_fitting,
-    line,
-    shorten,
-    text_width,
-)
+from tuner_tui.view.cells import Line, Style, TextSpan, align_right, join_fitting, line, shorten, text_width
 from tuner_tui.view.charts import COLUMNS_A_CELL, gauge, is_flat
 from tuner_tui.view.gpu_rows import INDEX, SCALE, WIDEST_GAUGE, history_rows, time_axis
 from tuner_tui.view.sample_history import drawn_columns

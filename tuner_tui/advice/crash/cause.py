@@ -39,18 +39,11 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished, OutOfMemory
-from tuner_tui.runs.log_parsing.crash_table import (
-    KILLED,
-    Confidence,
-    CrashPattern,
-    crash_table,
-    explain_signal,
-    first_of,
-)
+from tuner_tui.runs.log_parsing.crash_table import KILLED, CrashPattern, crash_table, explain_signal, first_of
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, reports_progress, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import NEAR, NEVER_BEGUN, FailureMatch, Judgement, judge
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of_traceback
-from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any
+from tuner_tui.runs.log_parsing.lines import BAR, Confidence, LogLine, matches_any
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
 from tuner_tui.runs.supervise.outcome import last_error
 

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,11 +18,8 @@ from tuner_tui.advice.remedies.computed import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
 from tuner_tui.inspection.suspect_batches import name_rows
 from tuner_tui.runs.events.run_state import DIVERGED, LossTrend, RunState
-from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
+from tuner_tui.runs.log_parsing.lines import Confidence, LogLine, parse_lines
 from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_line
-
-if TYPE_CHECKING:
-    from tuner_tui.runs.log_parsing.crash_table import Confidence
 
 MIN_GRADIENT_NORMS = 3
 """Consecutive infinite gradient norms that a loss scaler searching for its scale does not explain."""
@@ -31,7 +27,7 @@ MIN_GRADIENT_NORMS = 3
 MAX_ASSIGNMENTS = 40
 """A line with more of them shows a configuration, whose figures are none of the training."""
 NO_LETTERS = re.compile("[^A-Za-z]+")
-NonFiniteEvidence = tuple[str, tuple[str, ...], "Confidence"]
+NonFiniteEvidence = tuple[str, tuple[str, ...], Confidence]
 
 
 def find_non_finite(lines: Sequence[LogLine], *, parts: bool = False) -> NonFiniteEvidence | None:

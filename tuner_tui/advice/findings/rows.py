@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner_tui.advice.finding import Finding, FindingSeverity, Remedy
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
-
-if TYPE_CHECKING:
-    from tuner_tui.runs.log_parsing.crash_table import Confidence
+from tuner_tui.runs.log_parsing.lines import Confidence
 
 FILE = Path(__file__).with_name("findings.yaml")
 

@@ -29,12 +29,7 @@ from tuner_tui.runs.store.folder import (
     send_order,
     wait_supervisor_ended,
 )
-from tuner_tui.runs.supervise.run_processes import (
-    RunProcesses,
-    find_processes,
-    find_without_folder,
-    signal_processes,
-)
+from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, find_without_folder, signal_processes
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS
 
 PATIENCE_S = 30.0

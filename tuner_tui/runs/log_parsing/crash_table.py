@@ -8,16 +8,14 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
 from tuner_tui.core.files import parse_data_file
 from tuner_tui.runs.log_parsing.failures import Failure
 from tuner_tui.runs.log_parsing.frame_roles import role_of_traceback
-from tuner_tui.runs.log_parsing.lines import expand, log_forms
-
-Confidence = Literal["certain", "likely", "possible"]
+from tuner_tui.runs.log_parsing.lines import Confidence, expand, log_forms
 
 FILE = Path(__file__).with_name("crashes.yaml")
 KILLED = "killed"

@@ -15,12 +15,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from msgspec import Struct
 
 from tuner_tui.core.files import open_regular, read_data_file
 
+Confidence = Literal["certain", "likely", "possible"]
+"""How sure it is what lines mean."""
 HEAD_BYTES = 64 << 10
 TAIL_BYTES = 512 << 10
 LIVE_TAIL_BYTES = 64 << 10

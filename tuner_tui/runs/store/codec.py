@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import MsgspecError
 from msgspec.json import Decoder
 
-from tuner_tui.core.json_struct import MAX_INT, NOT_FINITE, from_json, to_json
+from tuner_tui.core.json_struct import from_json, to_json
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.types import EVENT_TYPES, EVENT_VERSION, Event
 
@@ -55,7 +56,7 @@ def decode_sample(line: bytes) -> Sample | None:
         # Quicker by far, for lines as they are written. It lets lone surrogates through, which need an escape.
         if line.startswith(SAMPLE_START) and len(line) <= MAX_LINE_BYTES and b"\\" not in line:
             return _SAMPLES.decode(line)
-    return _decode(line, SAMPLE_VERSION, lambda data: from_json(Sample, _finite(data)))
+    return _decode(line, SAMPLE_VERSION, partial(from_json, Sample))
 
 
 def _encode(body: dict[str, Any]) -> bytes:
@@ -70,21 +71,6 @@ def _decode(line: bytes, version: int, build: Callable[[dict[str, Any]], T | Non
         return build(data)
     except (ValueError, RecursionError):
         return None
-
-
-def _finite(value: Any) -> Any:
-    """The value without the entries that are not finite: a figure of the hardware is then unknown."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items() if not _is_not_finite(item)}
-    if isinstance(value, list):
-        return [_finite(item) for item in value if not _is_not_finite(item)]
-    return value
-
-
-def _is_not_finite(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.lower() in NOT_FINITE
-    return isinstance(value, (float, int)) and not -MAX_INT <= value <= MAX_INT  # NaN too
 
 
 def _rounded(value: Any) -> Any:
