@@ -13,6 +13,8 @@ from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import seconds_left
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Ended, Metrics, OutOfMemory, Phase, Plan, Raised, Started, Steps
+from tuner_tui.view.cells import plain_text
+from tuner_tui.view.status_line import StatusScene, status_line
 
 UNTOUCHED = "import sys; print('torch' in sys.modules, 'json' in sys.modules, sys.flags.isolated)"
 
@@ -108,6 +110,25 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> ObservedProcess:
     """Two gloo ranks under torchrun."""
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     return observe(tmp_path_factory.mktemp("ranks"), *torchrun, str(SCRIPTS / "ranks.py"))
+
+
+@pytest.mark.parametrize(("name", "generates"), [("generate_text", True), ("validate", False), ("look_at", False)])
+def test_what_generates_samples_by_its_name_is_no_evaluation_on_the_screen(
+    tmp_path: Path, name: str, generates: bool
+) -> None:
+    script = (
+        "import torch\nmodel = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        f"def {name}():\n    model.eval()\n    with torch.no_grad():\n        model(torch.ones(1, 2))\n"
+        "    model.train()\n"
+        "for step in range(6):\n    optimizer.zero_grad()\n    model(torch.ones(4, 2)).sum().backward()\n"
+        f"    optimizer.step()\n    if step == 3:\n        {name}()\n"
+    )
+    observed = observe(tmp_path, "-c", script)
+    phases = [event for event in observed.of(Phase) if event.phase == "evaluating"]
+    assert [event.generates for event in phases] == [generates], observed.errors
+    state = fold_all(RunState(), observed.events[: observed.events.index(phases[0]) + 1])
+    text = plain_text(status_line(StatusScene(name="r001", state=state, now_s=state.phase_since_t or 0.0), 80))
+    assert ("generating samples" if generates else "evaluating") in text
 
 
 @pytest.mark.train

@@ -52,6 +52,7 @@ PHASES = {
     "loading-model": "loading the model",
     "loading-data": "loading data",
     "saving": "saving a checkpoint",
+    "generating": "generating samples",
     "skipping": "skipping batches done before",
 }
 """Longer texts for phases."""

@@ -142,6 +142,7 @@ def _phase_words(state: RunState, phase: str, now_s: float) -> str:
     starting = startup_phase(state, now_s)
     if starting is not None:  # it ends with the first step, not with the loop that makes it
         return f"{PHASES.get(starting[0], starting[0])} {format_duration(starting[1])}"
+    phase = "generating" if state.generates else phase
     since = "" if phase == "training" or not state.phase_since_t else f" {format_duration(now_s - state.phase_since_t)}"
     return PHASES.get(phase, phase) + since
 

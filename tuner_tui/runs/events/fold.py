@@ -132,7 +132,7 @@ def _phase(state: RunState, event: ev.Phase) -> RunState:
     if event.phase == "ending" and _others_train(state, event.rank):
         return state
     state = _with_startup(state, event.phase, event.t)
-    return _enter(_with_evaluation_output(state, event), event.phase, event.t)
+    return replace(_enter(_with_evaluation_output(state, event), event.phase, event.t), generates=event.generates)
 
 
 def _with_startup(state: RunState, phase: str, t: float) -> RunState:

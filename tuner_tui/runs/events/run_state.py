@@ -177,6 +177,7 @@ class RunState(Struct, frozen=True):
     last_event_t: float | None = None
     last_step_t: float | None = None
     pid: int | None = None
+    generates: bool = False
     step: int | None = None
     total_steps: int | None = None
     total_guessed: bool = False

@@ -170,12 +170,15 @@ class Phase(Event, frozen=True, kw_only=True):
 
     `output`: bytes of output so far, where an evaluation begins or ends that prints only its own results;
     `output_until`: with what was printed after it, before the training went on.
+
+    `generates`: what looks like an evaluation generates samples, by the name of its function.
     """
 
     phase: str
     step: int | None = None
     output: int | None = None
     output_until: int | None = None
+    generates: bool = False
 
 
 class Plan(Event, frozen=True, kw_only=True):

@@ -120,6 +120,7 @@ and saving may take the token that others must leave."""
 class Session:
     """Writes the events of one process. `is_open` stays False in helper processes, which neither were launched nor
     train. `marks_output`: phases say how much output there is, to tell what is printed in them.
+    `generates`: the evaluation that begins generates samples.
     """
 
     def __init__(self, run_dir: str, launched: bool) -> None:
@@ -143,7 +144,7 @@ class Session:
         self._file: EventWriter | None = None
         self._logs: dict[str, LogFile] = {}
         self._claimed = False
-        self.marks_output = False
+        self.marks_output = self.generates = False
         self._output_ended: int | None = None
 
     def open(self) -> None:
@@ -277,7 +278,10 @@ class Session:
             output, until = (marked, None) if evaluates else (self._output_ended, size)
             self._written_phase = self.phase
             self._output_ended = size if evaluates and output is None else None
-            self.report("phase", phase=self.phase, step=self.step, output=output, output_until=until)
+            generates = (evaluates and self.generates) or None
+            self.report(
+                "phase", phase=self.phase, step=self.step, output=output, output_until=until, generates=generates
+            )
 
     def output_ended(self) -> None:
         """What is printed from here on belongs to the next phase, which may be known only later."""

@@ -179,6 +179,18 @@ class EvaluationSites:
         return bool(needed)
 
 
+def generates(frame: FrameType | None) -> bool:
+    """Whether the innermost function that says by its name what it is for generates samples, and does not evaluate."""
+    while frame is not None:
+        words = frozenset(frame.f_code.co_name.lower().split("_"))
+        if words & NAMES["evaluating_functions"]:
+            return False
+        if words & NAMES["generating_functions"]:
+            return True
+        frame = frame.f_back
+    return False
+
+
 MIN_BLOCK_BATCHES = 3
 """Consecutive batches of one loader that no step consumed, which count as an evaluation without further evidence."""
 

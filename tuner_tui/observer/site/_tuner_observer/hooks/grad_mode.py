@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from ..counters.evaluation import generates
 from ..counters.step_counters import StepCounters
 from ..import_hooks import call_around, call_before, call_safely, outer_frame, replacing
 
@@ -89,7 +90,12 @@ class NoGradTracker:
 
     def _eval_without_gradients(self) -> None:
         if self.evaluation.has_stepped and not self.evaluation.grad_enabled():
-            self.counters.pause("evaluating", self.since_s)
+            self._pause(self.since_s, outer_frame())
+
+    def _pause(self, since_s: float, frame: FrameType | None) -> None:
+        session = self.counters.session
+        session.generates = self.counters.clock.paused_phase is None and generates(frame)
+        self.counters.pause("evaluating", since_s)
 
     def _distrust(self) -> None:
         """The outputs of a model in eval mode, such as a teacher's, were for the step."""
@@ -128,7 +134,7 @@ class NoGradTracker:
             evaluates = counters.evaluation_sites.evaluates(site, counters.calls(), optimizers)
         if evaluates:
             counters.session.marks_output = True
-            counters.pause("evaluating", since_s)
+            self._pause(since_s, frame)
 
     def _await_train(self) -> None:
         """End the evaluation when its model is in train mode again.
