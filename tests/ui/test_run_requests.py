@@ -441,7 +441,7 @@ async def test_a_replay_opens_over_nothing_that_the_user_does() -> None:
         await press_to(pilot, "Runs", "r")
         finished.set()
         await until(pilot, lambda: "The replay of r007 is ready: P shows it while r007 is open." in said(pilot))
-        assert "Replaying" not in app_of(pilot).main.request
+        assert "Replaying" not in app_of(pilot).main.status.request
         assert dialog(pilot) == "Runs"
         await press_to(pilot, "", "escape")
         await press_to(pilot, "The replay of r007", "P")

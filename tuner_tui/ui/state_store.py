@@ -69,9 +69,7 @@ class StateStore:
         self._screen.findings = (*findings, *(f for f in environment if f.cause not in causes))
         self._screen.running = state.running
         self._screen.run_name = "" if state.folder is None else state.folder.name
-        self._screen.request = state.request
-        self._screen.elsewhere = status_text.elsewhere(state)
-        self._screen.idle_line = status_text.idle_line(state)
+        self._screen.status = status_text.status_scene(state)
         self._screen.next_training = status_text.next_training(state)
         self._screen.tuning_sign = "" if state.tuning is None else tuning_status(state.tuning)
         self._screen.context = state.context

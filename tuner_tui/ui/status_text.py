@@ -23,7 +23,7 @@ from tuner_tui.view.cells import READING, shorten
 from tuner_tui.view.estimate_rows import VERDICTS, figures_of
 from tuner_tui.view.finding_rows import UNEXPLAINED
 from tuner_tui.view.settings_form import SettingsView
-from tuner_tui.view.status_line import OPEN_IT
+from tuner_tui.view.status_line import OPEN_IT, StatusScene
 from tuner_tui.view.tuning_rows import tuning_sentence
 from tuner_tui.view.watch_rows import run_description
 
@@ -119,6 +119,25 @@ def settings_errors(view: SettingsView | None) -> Iterator[str]:
     return (problem.sentence for problem in problems if problem.severity == "error")
 
 
+TITLE_WIDTH = 32
+
+
+def status_scene(state: UiState) -> StatusScene:
+    """Return what the status line shows but for the time: the run that is followed, or `idle_line` without one."""
+    name, view = "" if state.folder is None else state.folder.name, state.view
+    if view is None:
+        return StatusScene(idle_line(state), name)
+    return StatusScene(
+        name=name,
+        trains="" if view.record is None else shorten(view.record.title, TITLE_WIDTH),
+        state=view.state,
+        lost="" if view.status.live and view.status.kind != "broken" else view.status.sentence,
+        waits=view.status.sentence if view.status.kind in ("waiting", "pending") else "",
+        request=state.request,
+        elsewhere=elsewhere(state),
+    )
+
+
 def idle_line(state: UiState) -> str:
     """Return what the status line shows while no run is followed."""
     if state.tuning is not None and state.tuning.status == "running":
@@ -126,7 +145,7 @@ def idle_line(state: UiState) -> str:
     if state.loaded is None:
         return READING
     preset, command = state.loaded.preset, shlex.join(getattr(state.loaded.job, "command", ()))
-    trains = "the demo" if preset == DEMO else shorten(command, 32) or preset or "these settings"
+    trains = "the demo" if preset == DEMO else shorten(command, TITLE_WIDTH) or preset or "these settings"
     live = live_elsewhere(state)
     first = "No run open" if live is None else f"{recent_text(live, LEAST_TITLE)}{OPEN_IT}"
     return f"{first} · {f't: train {trains}' if command != COMMAND_TO_NAME else 'e: name the command'}"
@@ -142,7 +161,7 @@ def elsewhere(state: UiState) -> str:
     live = None if state.running else live_elsewhere(state)
     if live is None:
         return ""
-    return f"{live.run} {shorten(live.title, 32)}: {(live.phase or live.status).replace('-', ' ')}"
+    return f"{live.run} {shorten(live.title, TITLE_WIDTH)}: {(live.phase or live.status).replace('-', ' ')}"
 
 
 LEAST_TITLE = 22

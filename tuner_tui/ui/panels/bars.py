@@ -1,9 +1,8 @@
-"""One-line bars: the run at the top, the footer with the keys that work now, the names of panels that share a place."""
+"""One-line bars: the footer with the keys that work now, and the names of panels that share a place."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -14,12 +13,6 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from tuner_tui.ui.panels.arrangement import PANEL_TITLES
-from tuner_tui.ui.terminal.base_widgets import Canvas
-from tuner_tui.view.cells import Line, shorten
-from tuner_tui.view.status_line import StatusScene, status_line
-
-if TYPE_CHECKING:
-    from tuner_tui.runs.read.reader import RunView
 
 Key = tuple[str, str, str]
 """Key label, description and action."""
@@ -142,36 +135,3 @@ class PageTabs(LabelBar):
         style = "shown" if page == self.shown else severity if mark else "quiet"
         rich_style = self.get_component_rich_style(f"strip--{style}", partial=True)
         return f"{gap} {label} {gap}" if names else f" {label} ", str(rich_style), f"page({number})"
-
-
-TITLE_WIDTH = 32
-
-
-class StatusLine(Canvas):
-    """Shows the followed run `view` by its `run_name`, `idle_line` without one, and a run that trains `elsewhere`."""
-
-    view: reactive[RunView | None] = reactive(None, repaint=False)
-    now_s: reactive[float] = reactive(0.0, repaint=False)
-    run_name: reactive[str] = reactive("", repaint=False)
-    idle_line: reactive[str] = reactive("", repaint=False)
-    request: reactive[str] = reactive("", repaint=False)
-    elsewhere: reactive[str] = reactive("", repaint=False)
-
-    def rows(self, width: int, height: int) -> Sequence[Line]:
-        return [status_line(self._scene(), width)]
-
-    def _scene(self) -> StatusScene:
-        view = self.view
-        if view is None:
-            return StatusScene(self.idle_line, self.run_name)
-        record = view.record
-        return StatusScene(
-            name=self.run_name,
-            trains="" if record is None else shorten(record.title, TITLE_WIDTH),
-            state=view.state,
-            now_s=self.now_s,
-            lost="" if view.status.live and view.status.kind != "broken" else view.status.sentence,
-            waits=view.status.sentence if view.status.kind in ("waiting", "pending") else "",
-            request=self.request,
-            elsewhere=self.elsewhere,
-        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rich.segment import Segment
 from rich.style import Style as RichStyle
-from textual import on
+from textual import getters, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
@@ -229,6 +229,10 @@ class SettingsPanel(Vertical):
     outlook: reactive[MemoryOutlook | None] = reactive(None, init=False, repaint=False)
     next_run: reactive[bool] = reactive(False, init=False, repaint=False)
 
+    list = getters.query_one(SettingsList)
+    _typed = getters.query_one(ValueInput)
+    _help = getters.query_one("#field-help", RowsPanel)
+
     def compose(self) -> ComposeResult:
         yield SettingsList(id="settings-list")
         # Of the estimate the first rows, the most important; what is left out is on a larger screen.
@@ -243,18 +247,6 @@ class SettingsPanel(Vertical):
         self._doing: Literal["editing", "finding"] | None = None
         self.watch(self.list, "cursor", self._show_help, init=False)
         self.watch(self.list, "scroll_y", self._entitle, init=False)
-
-    @property
-    def list(self) -> SettingsList:
-        return self.query_one(SettingsList)
-
-    @property
-    def _typed(self) -> ValueInput:
-        return self.query_one(ValueInput)
-
-    @property
-    def _help(self) -> RowsPanel:
-        return self.query_one("#field-help", RowsPanel)
 
     @property
     def spec(self) -> FieldSpec | None:

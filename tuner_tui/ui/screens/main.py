@@ -15,7 +15,7 @@ from textual.widgets import Input
 
 from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.panels.arrangement import BELOW, BRIEF_ROWS, PAGES, STRIP, arrange, panel_title
-from tuner_tui.ui.panels.bars import KeyFooter, PageTabs, StatusLine
+from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.layout import PanelGrid
 from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
 from tuner_tui.ui.panels.output import OutputPanel
@@ -23,12 +23,13 @@ from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.dialogs import InspectionScreen, WhyScreen
 from tuner_tui.ui.screens.full_screen import FullScreen
-from tuner_tui.ui.terminal.base_widgets import set_border_text
+from tuner_tui.ui.terminal.base_widgets import RowsPanel, set_border_text
 from tuner_tui.view.cells import READING
 from tuner_tui.view.finding_rows import FindingChoice, can_retry
 from tuner_tui.view.hardware_rows import hardware_rows, hardware_summary
 from tuner_tui.view.sample_history import following_window
 from tuner_tui.view.settings_form import SettingsView
+from tuner_tui.view.status_line import StatusScene, status_line
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import MemoryOutlook
@@ -71,16 +72,14 @@ class MainScreen(FullScreen):
     tuning_sign: reactive[str] = reactive("", init=False, repaint=False)
     run_name: reactive[str] = reactive("", init=False, repaint=False)
     next_run: reactive[bool] = reactive(False, init=False, repaint=False)
-    request: reactive[str] = reactive("", init=False, repaint=False)
-    elsewhere: reactive[str] = reactive("", init=False, repaint=False)
-    idle_line: reactive[str] = reactive(READING, init=False, repaint=False)
+    status: reactive[StatusScene] = reactive(StatusScene(READING), init=False, repaint=False)
     next_training: reactive[tuple[tuple[str, str], ...]] = reactive((), init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
     page: reactive[str] = reactive("settings", init=False, repaint=False)
 
     def compose(self) -> ComposeResult:
         here = MainScreen
-        yield _bound(StatusLine(id="status"))
+        yield RowsPanel(lambda scene, width: [status_line(scene, width)], self.status, id="status")
         panels = (
             SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
             *map(_bound, (LivePanel(id="live"), TroubleshootingPanel(id="troubles"))),
@@ -105,6 +104,11 @@ class MainScreen(FullScreen):
     def watch_sample(self, sample: Sample | None) -> None:
         if sample is not None:
             self.now_s = sample.time_s
+
+    def watch_now_s(self) -> None:
+        self.query_one("#status", RowsPanel).values = (self.status._replace(now_s=self.now_s),)
+
+    watch_status = watch_now_s
 
     def watch_machine(self, machine: tuple[Inventory | None, Interpreter | None]) -> None:
         inventory, interpreter = machine
@@ -168,7 +172,7 @@ class MainScreen(FullScreen):
     def arrange_panels(self) -> None:
         width, footer, status = self.size.width, self.size.height > 4, self.size.height > 1
         self.query_one(KeyFooter).display = footer
-        self.query_one(StatusLine).display = status
+        self.query_one("#status").display = status
         troubles = self.query_one(TroubleshootingPanel)
         arrangement = arrange(
             width, self.size.height - footer - status, self.page, troubles.wanted_rows, troubles.quiet_rows,
