@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from tuner_tui.core.units import format_gib, format_percent
 from tuner_tui.view.cells import (
     WARN,
@@ -112,7 +114,7 @@ def host_rows(
     )
     unnamed = dict.fromkeys((gpu.index for gpu in machine.sample.gpus), "") if has_jobs else {}
     past = shown_past(recent, window, machine.sample.time_s)
-    scene = watched_scene(machine, recent, (), past)._replace(jobs={**unnamed, **jobs_by_gpu(machine)} or None)
+    scene = replace(watched_scene(machine, recent, (), past), jobs={**unnamed, **jobs_by_gpu(machine)} or None)
     runs = [job_description(job, width - INDENT, "") for job in machine.jobs if job.run is not None]
     left = room - 1 - len(problem) - len(runs)
     below = [*problem, *gpu_rows(scene, width - INDENT, left, columns), *runs]
