@@ -85,18 +85,25 @@ def preflight_checks(
     )
 
 
+def _check(row: str, state: CheckState | None = None, /, **values: object) -> PreflightCheck:
+    """The check that a row of `requirements.yaml` words; good rows have no advice."""
+    text = read_data_file(REQUIREMENTS)["checks"][row]
+    say, advice = (text.get(part, "").format_map(values) for part in ("say", "advice"))
+    state = state or text.get("state", "wrong")
+    return PreflightCheck(text["name"], state, say, "" if state == "good" else advice)
+
+
 def interpreter_checks(interpreter: Interpreter, job: BuiltinJob | CommandJob) -> Iterator[PreflightCheck]:
     """Checks the training interpreter and the packages it needs."""
-    has = interpreter.packages
+    has, missing = interpreter.packages, missing_packages(interpreter, job)
     if interpreter.problem is not None:
         yield PreflightCheck("Python", "wrong", interpreter.problem)
-    missing = missing_packages(interpreter, job)
-    if missing and interpreter.problem is None:
-        sentence = f"{interpreter.path} has no {' and no '.join(missing)}."
-        yield PreflightCheck("Python", "wrong", sentence, f"{interpreter.path} -m pip install {' '.join(missing)}")
-    elif not missing:
+    elif missing:
+        names = {"names": " and no ".join(missing), "packages": " ".join(missing)}
+        yield _check("no packages", python=interpreter.path, **names)
+    if not missing:
         versions = " · ".join(f"{name} {has[name]}" for name in REQUIRED_PACKAGES if name in has)
-        yield PreflightCheck("Python", "good", f"Python {interpreter.python_version} with {versions}.")
+        yield _check("python", python=interpreter.python_version, versions=versions)
 
 
 def missing_packages(interpreter: Interpreter, job: BuiltinJob | CommandJob) -> tuple[str, ...]:
@@ -110,23 +117,19 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
     for problem in inventory.problems:
         none = problem.kind in NO_GPU_KINDS
         yield PreflightCheck("GPU", "warning" if none else "wrong", problem.sentence, problem.advice)
-    visible = inventory.cuda_visible_devices
     gpus = visible_gpus(inventory)
     if inventory.gpus and not gpus:
-        sentence = f"CUDA_VISIBLE_DEVICES={visible} hides every GPU: a training started here runs on the CPU."
-        yield PreflightCheck("GPU", "wrong", sentence, "Unset it, or set it to the indices of the GPUs to use.")
+        yield _check("hidden gpus", visible=inventory.cuda_visible_devices)
     elif gpus:
         kinds = dict.fromkeys(gpu.name for gpu in gpus)
         names = ", ".join(describe_gpus([gpu for gpu in gpus if gpu.name == kind]) for kind in kinds)
         hidden = f" ({len(inventory.gpus) - len(gpus)} hidden)" if len(gpus) < len(inventory.gpus) else ""
-        yield PreflightCheck("GPU", "good", f"{names} visible{hidden}.")
+        yield _check("gpus", names=names, hidden=hidden)
     if any(not is_same_kind(gpu, gpus[0]) for gpu in gpus):
-        sentence = "The GPUs differ: if all are used, the weakest one sets speed and precision."
         best = best_kind(gpus)
-        advice = f"{select_gpus(best)} trains on {describe_gpus(best)} alone, as the built-in job does."
-        yield PreflightCheck("GPU", "warning", sentence, advice)
+        yield _check("unequal gpus", select=select_gpus(best), best=describe_gpus(best))
     if (occupied := occupied_gpus(gpus)) is not None:
-        yield PreflightCheck("GPU", "warning", f"{occupied}.", "`tuner-tui watch` names the programs and their owners.")
+        yield _check("occupied", occupied=occupied)
 
 
 def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iterator[PreflightCheck]:
@@ -134,38 +137,24 @@ def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iter
     misfits = find_incompatibilities(inventory, interpreter)
     yield from (PreflightCheck("torch and GPU", "wrong", problem.sentence, problem.advice) for problem in misfits)
     if inventory.gpus and "torch" in interpreter.packages and not misfits:
-        sentence = "This torch build supports every GPU and the driver supports its CUDA."
-        yield PreflightCheck("torch and GPU", "good", sentence)
+        yield _check("torch and gpus")
 
 
 def host_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
     """Checks the cores that affinity and cgroup leave, host memory, /dev/shm and the space for checkpoints."""
     cpu, memory, shm, disk = inventory.cpu, inventory.memory, inventory.shm, inventory.disk
+    is_limited, are_few = cpu.usable_cores < cpu.logical_cores, cpu.usable_cores <= 2 and bool(inventory.gpus)
     usable = "1 core is" if cpu.usable_cores == 1 else f"{cpu.usable_cores} cores are"
-    if cpu.usable_cores < cpu.logical_cores:
-        sentence = f"{usable} usable, of {cpu.logical_cores}: CPU affinity or a cgroup quota limits them."
-        advice = "os.cpu_count() ignores this limit: code such as cpu_count() - 2 starts too many loader workers."
-        yield PreflightCheck("Cores", "warning", sentence, advice)
-    elif cpu.usable_cores <= 2 and inventory.gpus:
-        sentence = f"{usable} usable: preparing batches competes with the training."
-        advice = "Prepare the data beforehand; more cores keep the GPU busier."
-        yield PreflightCheck("Cores", "warning", sentence, advice)
-    else:
-        yield PreflightCheck("Cores", "good", f"{usable} usable.")
+    row = "limited cores" if is_limited else "few cores" if are_few else "cores"
+    yield _check(row, usable=usable, all=cpu.logical_cores)
     available = memory.usable_bytes if memory.available_bytes is None else memory.available_bytes
     free = min(memory.usable_bytes, available)
-    advice = "A model is loaded into host memory first, and each loader worker needs a few hundred MB."
-    yield _space_check("Memory", f"{free / GIB:.1f} GiB of memory are available.", free >= MIN_RAM_BYTES, advice)
+    yield _check("memory", "good" if free >= MIN_RAM_BYTES else None, free=free / GIB)
     if shm is not None:
-        sentence = f"{format_size(shm.free_bytes)} are free in /dev/shm."
-        advice = "Loader workers pass batches through it and crash with a bus error when it is full: "
-        enough = shm.free_bytes >= SMALL_SHM_BYTES
-        yield _space_check("Shared memory", sentence, enough, f"{advice}docker run --shm-size=8g.")
+        yield _check("shm", "good" if shm.free_bytes >= SMALL_SHM_BYTES else None, free=format_size(shm.free_bytes))
     if disk is not None:
-        sentence = f"{disk.free_bytes / GIB:,.1f} GiB are free in {disk.path}, where runs are stored."
-        advice = "A checkpoint is about three times as large as the weights; "
-        advice += "set TUNER_STATE_DIR to store runs elsewhere."
-        yield _space_check("Disk", sentence, disk.free_bytes >= DISK_FREE_BYTES, advice, "wrong")
+        is_enough = disk.free_bytes >= DISK_FREE_BYTES
+        yield _check("disk", "good" if is_enough else None, free=disk.free_bytes / GIB, folder=disk.path)
 
 
 def offload_checks(inventory: Inventory, settings: Settings, job: Job) -> Iterator[PreflightCheck]:
@@ -181,15 +170,8 @@ def offload_checks(inventory: Inventory, settings: Settings, job: Job) -> Iterat
         return
     most = size * (OFFLOAD_BUFFERS if sharding.by_deepspeed else 1.0)
     amount = format_size(size) + (f" (up to {format_size(most)} with buffers)" if most > size else "")
-    sentence = f"Offloading ({sharding.name}) moves {amount} to RAM; {format_size(usable)} are usable."
-    advice = "Train adapters (LoRA), or divide among more GPUs without offloading."
-    yield _space_check("Offload", sentence, most <= usable, advice, "warning" if size <= usable else "wrong")
-
-
-def _space_check(
-    name: str, sentence: str, enough: bool, advice: str, otherwise: CheckState = "warning"
-) -> PreflightCheck:
-    return PreflightCheck(name, "good", sentence) if enough else PreflightCheck(name, otherwise, sentence, advice)
+    state: CheckState = "good" if most <= usable else "warning" if size <= usable else "wrong"
+    yield _check("offload", state, by=sharding.name, amount=amount, usable=format_size(usable))
 
 
 def settings_checks(
@@ -208,7 +190,7 @@ def settings_checks(
         state: CheckState = "wrong" if problem.severity == "error" else "warning"
         yield PreflightCheck("Settings", state, problem.sentence, right)
     if not problems:
-        yield PreflightCheck("Settings", "good", "No conflict among the settings was found.")
+        yield _check("settings")
 
 
 CHOOSE_INTERPRETER = Remedy(
@@ -314,8 +296,7 @@ def program_checks(
         return
     program = job.command[0]
     package = read_data_file(REQUIREMENTS)["programs"].get(program)
-    advice = f"pip install {package}" if package else f"Add the folder of {program} to PATH."
-    yield PreflightCheck("Program", "wrong", f"{program} was not found on PATH.", advice)
+    yield _check("installable program" if package else "no program", program=program, package=package)
 
 
 def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[PreflightCheck]:
@@ -330,11 +311,10 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
     missing = {name: entry for name, entry in needed.items() if name not in interpreter.packages}
     given_to_pip = read_data_file(REQUIREMENTS)["given_to_pip"]
     for name, entry in missing.items():
-        install = f"{interpreter.path} -m pip install {given_to_pip.get(name, name)}"
-        sentence = f"{entry} needs {name}, which is not installed in {interpreter.path}."
-        yield PreflightCheck("Packages", "wrong", sentence, install)
+        words = given_to_pip.get(name, name)
+        yield _check("no package", entry=entry, package=name, python=interpreter.path, words=words)
     if needed and not missing:
-        yield PreflightCheck("Packages", "good", f"{', '.join(needed)}: installed.")
+        yield _check("packages", names=", ".join(needed))
 
 
 def device_checks(file: TrainingFile, inventory: Inventory) -> Iterator[PreflightCheck]:
@@ -344,8 +324,7 @@ def device_checks(file: TrainingFile, inventory: Inventory) -> Iterator[Prefligh
         return
     count = process_count(job, gpus)
     if count > gpus and not _says(file, "elsewhere"):
-        sentence = f"The training asks for {count} GPUs, and {gpus} {'are' if gpus > 1 else 'is'} visible here."
-        yield PreflightCheck("GPUs", "wrong", sentence, f"Ask for {gpus}: the effective batch changes with it.")
+        yield _check("too few gpus", count=count, visible=f"{gpus} are" if gpus > 1 else "1 is", gpus=gpus)
 
 
 def _says(file: TrainingFile, pattern: str) -> bool:
@@ -370,8 +349,7 @@ def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSyste
         by_pip = read_data_file(REQUIREMENTS)["by_pip"]
         words = " ".join(filter(None, (by_pip.get(name, name) for name in missing)))
         program = "The command starts" if script is None else f"{script.name} imports"
-        sentence = f"{program} {', '.join(missing)}, which {interpreter.path} does not have."
-        yield PreflightCheck("Imports", "wrong", sentence, f"{interpreter.path} -m pip install {words}")
+        yield _check("imports", program=program, names=", ".join(missing), python=interpreter.path, words=words)
 
 
 def argument_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[PreflightCheck]:
@@ -381,8 +359,8 @@ def argument_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pr
     for note in () if names is None or of_script or _says(file, "pins") else file.notes:
         old, is_old, meant = note.partition(" is read as ")
         if is_old and "removed by transformers" in meant and old not in (names or {}):
-            sentence = f"transformers {release} has no argument {old}: it was {meant.partition(': ')[2]}."
-            yield PreflightCheck("Arguments", "wrong", sentence, f"Write {meant.split()[0]} in its place.")
+            why, new = meant.partition(": ")[2], meant.split()[0]
+            yield _check("no argument", release=release, old=old, why=why, new=new)
 
 
 def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightCheck]:
@@ -391,15 +369,14 @@ def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightChec
     texts = (text for text in texts_in(file.values) if not (computes and TEMPLATE.fullmatch(text)))
     to_give = dict.fromkeys(text for text in texts if to_fill_in(text))
     if to_give:
-        sentence = f"These stand for values of your own: {', '.join(map(shorten_text, to_give))}."
-        yield PreflightCheck("Files", "wrong", sentence, f"Put them into {file.path}.")
+        yield _check("values to give", texts=", ".join(map(shorten_text, to_give)), file=file.path)
     named = [entry for entry in named_paths(file.values, file.dialect) if not to_fill_in(entry.path)]
     missing = {entry.path: entry for entry in reversed(named) if not files.exists(entry.path)}
     for entry in reversed(missing.values()):
         sentence = f"{entry.key}: the {entry.kind} {entry.path} does not exist."
         yield PreflightCheck("Files", "wrong", sentence, _remedy(entry, file, files))
     if named and not missing and not to_give:
-        yield PreflightCheck("Files", "good", "All files and folders named in the file exist.")
+        yield _check("files")
 
 
 def _remedy(missing: NamedPath, file: TrainingFile, files: FileSystem) -> str:
@@ -490,11 +467,8 @@ def length_checks(resolved: Resolved, shape: ModelShape | None) -> Iterator[Pref
     length = resolved.settings.max_length
     if shape is None or shape.positions is None or "max_length" not in resolved.chosen:
         return
-    if length > shape.positions:
-        sentence = f"max_length {length:,} is more than the {shape.positions:,} positions of {shape.name}."
-        yield PreflightCheck("Length", "wrong", sentence, f"--set max_length={shape.positions}")
-    else:
-        yield PreflightCheck("Length", "good", f"{shape.name} has positions for {length:,} tokens.")
+    row = "too long" if length > shape.positions else "length"
+    yield _check(row, length=length, positions=shape.positions, model=shape.name)
 
 
 def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileSystem) -> Iterator[PreflightCheck]:
@@ -520,13 +494,13 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
     number = "One checkpoint takes" if kept is None else f"{count} checkpoint{'s' if count > 1 else ''} of"
     number = f"Up to {number}" if kept is not None and saves is None else number
     where = "the working folder" if folder == "." else folder
-    sentence = f"{number} about {format_size(size)}; {format_size(free)} are free for {where}."
     # How many there will be may depend on the data.
     otherwise: CheckState = "warning" if saves is None and size * min(count, 2) <= free else "wrong"
     fewer = int(free / size) - 1  # the next is written before the oldest goes
     helps = fewer >= 1 and (limit is None or fewer < limit)
-    advice = f"{f'--set save_total_limit={fewer}, or another' if helps else 'Choose another'} output folder."
-    yield _space_check("Checkpoints", sentence, size * count <= free, advice, otherwise)
+    another = f"--set save_total_limit={fewer}, or another" if helps else "Choose another"
+    sizes = {"size": format_size(size), "free": format_size(free), "where": where, "another": another}
+    yield _check("checkpoints", "good" if size * count <= free else otherwise, number=number, **sizes)
 
 
 def checkpoint_bytes(shape: ModelShape, settings: Settings, code: TrainingCode = BUILT_IN) -> float:
@@ -547,8 +521,7 @@ def _saves(settings: Settings, chosen: Collection[str]) -> int | None:
 def state_checks(folder: str, files: FileSystem) -> Iterator[PreflightCheck]:
     """Whether runs can be recorded."""
     if not files.can_write(folder):
-        sentence = f"{folder}, where runs are stored, is not writable."
-        yield PreflightCheck("State folder", "wrong", sentence, "export TUNER_STATE_DIR=/another/folder")
+        yield _check("state folder", folder=folder)
 
 
 def logout_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
