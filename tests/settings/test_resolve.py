@@ -219,3 +219,10 @@ def test_a_script_is_not_passed_what_it_sets_itself(tmp_path):
     assert training.resolved.settings.learning_rate == 0.5
     assert training.resolved.chosen == {"seed"}
     assert training.resolved.origin("learning_rate") == Origin(OriginKind.OBSERVED, "train.py")
+
+
+def test_a_script_says_nothing_of_a_quantization_that_its_file_turns_off() -> None:
+    of_script = {"bnb_4bit_use_double_quant": True, "seed": 7}
+    whole = Resolved(Settings(quantization="none"), {"quantization": Origin(OriginKind.PRESET)}).with_own(of_script)
+    assert whole.origins.keys() == {"quantization", "seed"}
+    assert "bnb_4bit_use_double_quant" in Resolved(Settings()).with_own(of_script).origins

@@ -378,6 +378,13 @@ class Origin:
         return self.detail if read else self.kind.value
 
 
+def without_unused(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The settings without those of an adapter or a quantization that they turn off."""
+    switches = (("lora_", "peft_method"), ("bnb_", "quantization"))
+    off = tuple(part for part, switch in switches if settings.get(switch) == "none")
+    return {name: value for name, value in settings.items() if not name.startswith(off)}
+
+
 class Resolved(Struct, frozen=True):
     """Settings with the origin of each value. A field without an entry has its default.
 
@@ -413,7 +420,8 @@ class Resolved(Struct, frozen=True):
 
     def with_own(self, values: Mapping[str, Value], sources: Mapping[str, str] = MappingProxyType({})) -> Resolved:
         """These settings with a command's own `values` in place of defaults; `sources` name the files they are in."""
-        weak = {name: value for name, value in values.items() if self.origin(name).kind in WEAK_ORIGINS}
+        given = without_unused({**values, **self.given})
+        weak = {name: given[name] for name in values if name in given and self.origin(name).kind in WEAK_ORIGINS}
         origins = {name: Origin(OriginKind.OBSERVED, sources.get(name, "command")) for name in weak}
         return replace(self, settings=self.settings.changed(**weak), origins={**self.origins, **origins})
 

@@ -78,7 +78,7 @@ from tuner_tui.settings.dialects.tool_job import (
 from tuner_tui.settings.distributed import process_count, read_accelerate_config, trains_on_cpu
 from tuner_tui.settings.errors import FieldError, PresetError, SettingsError
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import FIELDS, Settings, Value, shorten_text
+from tuner_tui.settings.model import FIELDS, Settings, Value, shorten_text, without_unused
 from tuner_tui.settings.preset_file import LoadedPreset, Preset, default_name, is_preset
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS, ToolFile
 
@@ -121,9 +121,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     if job is not None and path is not None:
         needs = _what_job_needs(job, flatten(file.values), file.words, path)
         file = replace(file, incomplete=(*file.incomplete, *needs))
-    switches = (("lora_", "peft_method"), ("bnb_", "quantization"))
-    off = tuple(part for part, switch in switches if settings.get(switch) == "none")
-    in_use = {name: value for name, value in settings.items() if not name.startswith(off)}
+    in_use = without_unused(settings)
     preset = Preset(name=default_name(path), settings=in_use, job=job)
     sources = {name: source for name, source in sources.items() if name in in_use.keys() - imported.settings.keys()}
     of_sources = {source: [name for name in sources if sources[name] == source] for source in sources.values()}
@@ -208,6 +206,11 @@ def _with_sources(
     if None not in halves and settings.get("max_length") in halves and training.task != "seq2seq":
         settings = {name: value for name, value in settings.items() if name != "max_length"}  # a sample has both
     flat, program = flatten(file.values), program_of(file.words or training.command, path)
+    if training.model and program and "/" not in training.model:  # a short name of the program's own
+        named = re.search(
+            rf"[\"']{re.escape(training.model)}[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']", source_of(program)
+        )
+        training = training if named is None else replace(training, model=named[1])
     return {**settings, **_of_global_batch(settings, training, flat, program)}, training, sources
 
 
@@ -398,7 +401,8 @@ def _with_command(
             job = replace(job, stated={**imported.foreign, **job.stated})
             if "optim" in imported.left_open and "optim" not in given:  # a switch is one of its reasons
                 settings = {name: value for name, value in settings.items() if name != "optim"}
-            sources |= {name: inner.name for name in read if name not in settings}
+            of_groups = " and its groups" if inner == composed else ""
+            sources |= {name: f"{inner.name}{of_groups}" for name in read if name not in settings}
             settings = {**settings, **read} if inner == composed else {**read, **settings}
             job = with_model_and_data(job, tool, values)
     return settings, job, sources
