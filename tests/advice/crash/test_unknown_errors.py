@@ -263,6 +263,16 @@ def test_what_a_refusal_asks_for_is_one_of_the_first_remedies(row: dict[str, Any
         assert not any(re.fullmatch(title, each) for each in refused(other))
 
 
+def test_a_refusal_is_named_by_what_its_words_say_is_wrong() -> None:
+    for error, say in (
+        ("ValueError: plate_size must be specified", "A setting has no value"),
+        ("ValueError: plates*rims (7) exceeds the number of ovens (4)", "A length or number exceeds its limit"),
+        ("ValueError: the plate broke", "A value is refused"),
+    ):
+        (finding,) = read(frames(PROGRAM, "/home/ann/train.py:main|raise ValueError(text)") + error)
+        assert finding.sentence.startswith(f"{say}: ")
+
+
 def refused(example: str) -> list[str]:
     """The titles of the remedies for an exception that a package raises, with the statement below it if it has one."""
     error, _, statement = example.partition("\n")

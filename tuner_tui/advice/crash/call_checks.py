@@ -19,10 +19,11 @@ from tuner_tui.runs.log_parsing.lines import expand
 
 
 class CallChecks(Struct, frozen=True):
-    """What to check of the call that failed. `say_demand`: the first says what is asked for, not only where to look."""
+    """What to check of a call. `say_demand`: the first says what is asked for; `refusal`: what is wrong if known."""
 
     remedies: tuple[Remedy, ...] = ()
     say_demand: bool = False
+    refusal: str = ""
 
 
 def check_the_call(failure: Failure, explanation: Explanation | None, meant: tuple[Remedy, ...] = ()) -> CallChecks:
@@ -42,7 +43,7 @@ def check_the_call(failure: Failure, explanation: Explanation | None, meant: tup
     package = next(iter(named_groups("installed", inner.file)), None)
     is_release = pattern_of("release-errors").search(failure.message) is not None
     title, why = f"look at {show(inner)} in {inner.place}", "the program's innermost line of the traceback"
-    demand = _demand_of(failure, inner)
+    demand, refusal = _demand_of(failure, inner)
     if demand:
         why = f"{show(inner)} in {inner.place}; the condition above it says when"
     if package is not None:
@@ -63,18 +64,20 @@ def check_the_call(failure: Failure, explanation: Explanation | None, meant: tup
     is_wordless = package is not None and failure.refuses and not failure.headline.partition(": ")[2]
     if (is_release or is_wordless) and (explanation is None or not explanation.is_specific):
         checks = (*checks, remedy("program-parts", package=package or "its packages"))
-    return CallChecks(checks, bool(demand or explained or meant))
+    return CallChecks(checks, bool(demand or explained or meant), refusal)
 
 
-def _demand_of(failure: Failure, inner: CodeFrame) -> str:
-    """What the words of a refusal, or its condition, ask for; empty where they do not, or its code is about itself."""
+def _demand_of(failure: Failure, inner: CodeFrame) -> tuple[str, str]:
+    """What a refusal or its condition asks for, and what it says is wrong; empty where its code is about itself."""
     if not failure.refuses or inner != failure.calls[-1] or pattern_of("internals").search(inner.name):
-        return ""
+        return "", ""
     document = read_data_file(FILE)
-    forms = ((expand(row["form"], document["fragments"]), (row["why"],)) for row in document["refusals"])
+    texts = ((row["form"], (row["why"], row.get("say", ""))) for row in document["refusals"])
+    forms = ((expand(form, document["fragments"]), pair) for form, pair in texts)
     condition = pattern_of("no-condition").sub("", inner.statement)
     message = re.sub(r"^(KeyError: )([\"'])(.*)\2$", r"\1\3", failure.message)
-    return "".join(first_form(forms, f"{message}\n{condition}"))
+    demand, refusal = first_form(forms, f"{message}\n{condition}") or ("", "")
+    return demand, refusal
 
 
 def packages_of(failure: Failure) -> tuple[str, ...]:

@@ -162,9 +162,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     meant = () if is_explained or (pattern is not None and not is_broad) else meaning_of(failure.headline)[1]
     checks = check_the_call(failure, explanation, meant) if is_of_call or topic == UNEXPLAINED else CallChecks()
     if is_broad and (checks.say_demand or advice_in(failure.message)):
-        topic, sentence = UNEXPLAINED, _sentence_of_unknown(failure)
+        topic, sentence = UNEXPLAINED, _sentence_of_unknown(failure, checks.refusal)
     if pattern is None:
-        cause, sentence = _explain_without_pattern(failure, role, explanation)
+        cause, sentence = _explain_without_pattern(failure, role, explanation, checks.refusal)
     evidence = _evidence(match, judgement.launcher, ranks)
     evidence = evidence if reason is None else (evidence[0], quote_log(reason), *evidence[1:])
     hint, is_empty = _hint_before(words, before, is_open=pattern is None and explanation is not None)
@@ -273,26 +273,29 @@ def _hint_before(words: str, before: Sequence[LogLine], *, is_open: bool) -> tup
     return next(filter(pattern_of("hints").search, near), None), False
 
 
-def _sentence_of_unknown(failure: Failure) -> str:
+def _sentence_of_unknown(failure: Failure, refusal: str = "") -> str:
     """What the code was doing, or whose code failed, and the exception with its message, else what raised it."""
     headline, role, package = failure.headline, role_of_traceback(failure.frames), "".join(packages_of(failure)[:1])
     if ":" not in headline and failure.frames and failure.frames[-1].statement:
         headline = f"{headline or 'the exception is cut off'}, raised by `{failure.frames[-1].statement}`"
     code = f"{'package' if package else 'program' if failure.frames else 'output'}{'-check' * failure.refuses}"
-    if meaning := meaning_of(headline)[0]:
+    if meaning := meaning_of(headline)[0] or refusal:
         return f"{meaning}: {quote_log(headline, 160)}"
     imports = any(frame.function == "<module>" for frame in failure.frames[1:])
     forms, part = read_data_file(FILE)["failed-parts"], "import" if imports else role and role.name
     return f"{(forms.get(part) or forms[code]).format(package=package)}: {quote_log(headline, 160)}"
 
 
-def _explain_without_pattern(failure: Failure, role: str | None, explanation: Explanation | None) -> tuple[str, str]:
+def _explain_without_pattern(
+    failure: Failure, role: str | None, explanation: Explanation | None, refusal: str
+) -> tuple[str, str]:
     """The cause and the sentence of an error that no row of `crashes.yaml` explains.
 
     In a package it is that of what its code was doing, or that it refuses what it was given.
     """
-    is_open = explanation is None or (not explanation.is_specific and meaning_of(failure.headline)[0])
-    sentence = _sentence_of_unknown(failure) if explanation is None or is_open else explanation.sentence
+    says = meaning_of(failure.headline)[0] or (refusal if ": " in failure.headline else "")
+    is_open = explanation is None or (not explanation.is_specific and says)
+    sentence = _sentence_of_unknown(failure, refusal) if explanation is None or is_open else explanation.sentence
     if explanation is not None and (explanation.is_specific or not any(packages_of(failure)[:1])):
         return explanation.cause, sentence
     document = read_data_file(FILE)

@@ -22,13 +22,8 @@ MAX_MESSAGE_LINES = 14
 """Lines kept of one message."""
 TRACEBACK = re.compile(r"^\s*(?P<kind>Original |Exception Group |[A-Z]\w*Error: |)Traceback \(most recent call last\):")
 FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
-DRAWN = re.compile(r"^╭─+ ?Traceback \(most recent call last\)|^(?P<type>[A-Za-z_]\w*) {3,}Traceback \(most recent")
-"""The header of a traceback as drawn by Rich or printed by a notebook."""
-TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
-"""A line inside a traceback, in any of its forms."""
 MARKS = re.compile(r"\s*([~^]+)\s*$")
 """What underlines the part of a source line that failed."""
-SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
 MAX_INTERJECTED = 20
 ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^(?:terminate called after|<stack) .*")
@@ -143,7 +138,7 @@ class _ExceptionParser:
                 self.position += 1
             elif TRACEBACK.match(line.text):
                 yield from self._parse_traceback()
-            elif DRAWN.match(line.text):
+            elif search_any("drawn", line.text):
                 yield from self._parse_drawing()
             elif self._is_exception(line):
                 frames, above = self._frames_above()
@@ -182,12 +177,13 @@ class _ExceptionParser:
     def _parse_drawing(self) -> Iterator[Failure]:
         """Parses a drawn traceback up to its exception line; these are always uncaught."""
         start = self.lines[self.position]
-        header = DRAWN.match(start.text)
+        header = search_any("drawn", start.text)
         named = f"{header['type']}:" if header and header["type"] else None
         frames: list[CodeFrame] = []
         for ahead in range(self.position + 1, min(len(self.lines), self.position + MAX_DRAWN_LINES)):
             text = self.lines[ahead].text
-            if (search_any("exceptions", text) or f"{text}:".startswith(named or "\n")) and not DRAWN.match(text):
+            is_end = search_any("exceptions", text) or f"{text}:".startswith(named or "\n")
+            if is_end and not search_any("drawn", text):
                 # A notebook shows frames of what ends a cell; without, it is noise of a package that the cell outlives.
                 is_bare = not any(re.search(r"\w", line.text) for line in self.lines[self.position + 1 : ahead])
                 ignored = is_bare and any(not line.blank for line in self.lines[ahead + 1 :])
@@ -260,7 +256,7 @@ class _ExceptionParser:
                 marked = source["statement"]
             elif (line.blank and source_follows and not frames) or MARKS.fullmatch(line.text):
                 continue  # what marks the failing part of a line may have been stripped
-            elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
+            elif not (search_any("trace-lines", line.text) or source_follows) or line.blank:
                 break
             source_follows, below = frame is not None, line.text.strip()
         return tuple(reversed(frames)), first
@@ -270,7 +266,7 @@ class _ExceptionParser:
         match = search_any("exceptions", line.text) or (ANY_EXCEPTION.match(line.text) if frames or traceback else None)
         self.position += 1
         # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
-        spawned = line.text.rstrip() == "Exception:" and SPAWNED.match(self._next_text())
+        spawned = line.text.rstrip() == "Exception:" and search_any("spawned", self._next_text())
         message = [line.text]
         for following in self.lines[self.position : self.position + MAX_MESSAGE_LINES - 1]:
             if not self._continues(following, message[-1]):
@@ -304,8 +300,8 @@ class _ExceptionParser:
             last = [after.text for after in self.lines[self.position : self.position + MAX_MESSAGE_LINES]]
             is_all = len(last) < MAX_MESSAGE_LINES and all(matches_any("prose", text) for text in last)
             return is_all or matches_any("announcements", before) or matches_any("advice", self._next_text())
-        begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME, DRAWN))
-        begins = begins or matches_any("links", line.text)
+        begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME))
+        begins = begins or matches_any("links", line.text) or matches_any("drawn", line.text)
         goes_on = BAR.search(line.text) or reports_progress(line.text) or matches_any("handled", line.text)
         ignored = matches_any("ignored-exceptions", line.text) or matches_any("launcher-errors", line.text)
         return not (line.level or goes_on or begins or ignored or line.text.startswith("{'"))
