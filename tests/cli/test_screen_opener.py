@@ -192,9 +192,9 @@ def test_the_demo_opens_without_reading_presets_or_importing_typer(tmp_path: Pat
     assert done.stderr.strip() == "demo []"
 
 
-def test_the_screen_is_lean_before_its_first_frame() -> None:
+def test_the_screen_and_its_help_are_lean_before_the_first_frame() -> None:
     heavy = {"torch", "transformers", "numpy", "pydantic", "yaml", "psutil", "pynvml"}
     heavy |= {"tuner_tui.runs.events.types", "tuner_tui.hardware.inventory"}  # 60 dataclasses
-    check = f"import sys, tuner_tui.ui.app; print(sorted({heavy!r} & set(sys.modules)))"
+    check = f"import sys, tuner_tui.ui.app, tuner_tui.ui.screens.help; print(sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -127,6 +127,7 @@ async def test_the_help_opens_while_the_screen_reads_and_q_closes_what_is_on_top
         app.post_message(Key("q", "q"))
         await until(pilot, lambda: app.screen is app.main)
         assert app.is_running
+        await until(pilot, lambda: app._session is not None)
 
 
 async def test_q_leaves_a_screen_that_never_finishes_reading() -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tuner_tui.ui.screen_session import ScreenSession
 
 
+HELP_S = 0.5
+"""Seconds that the help may take to appear until the rest is imported."""
 KEEP_S = 1.0
 """Seconds that leaving may take to keep unsaved changes."""
 
@@ -69,6 +71,11 @@ class TunerApp(BaseApp):
         self.call_after_refresh(self.run_task, self._open_session)
 
     async def _open_session(self) -> None:
+        if self.is_in_use:  # the help, which would wait for the interpreter's lock: the imports hold it
+            shown = asyncio.Event()
+            self.screen.call_after_refresh(self.screen.call_after_refresh, shown.set)
+            with suppress(TimeoutError):  # it may be closed at once
+                await asyncio.wait_for(shown.wait(), HELP_S)
         self._session = await to_daemon_thread(self._load_session)
         self.freeze_startup_objects()
         await self.session.start(self._start)
@@ -98,7 +105,7 @@ class TunerApp(BaseApp):
         self.serve(self._run_command)
 
     async def _run_command(self) -> None:
-        from tuner_tui.ui.screens.help import PaletteScreen  # the first frame does without
+        from tuner_tui.ui.screens.pickers import PaletteScreen  # the first frame does without
 
         keys = {
             "": (*KEYS["main"], *KEYS["page"], *KEYS["app"]),

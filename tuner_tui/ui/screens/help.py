@@ -1,9 +1,9 @@
-"""The help screen, rendered from the bindings with a glossary, and the command palette, which runs one of them."""
+"""The help screen, rendered from the bindings with a glossary. It is opened before the settings are imported."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -11,7 +11,6 @@ from textual.widget import Widget
 
 from tuner_tui.ui.keys import KEYS, key_label
 from tuner_tui.ui.screens.dialogs import Dialog
-from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.view.cells import Line, TextSpan, join_sections, labelled_flow, labelled_rows, line, text_width
 
@@ -49,12 +48,12 @@ def help_groups(keys: Sequence[Binding], idle: Collection[str] = ()) -> list[tup
     groups: dict[str, list[tuple[str, str]]] = {}
     for key in sorted(keys, key=lambda key: key.action in idle):
         entry, group = (key_label(key.key.split(",")[0]), key.description), key.group.description if key.group else ""
-        if not _moves(key) and not any(entry in listed for listed in groups.values()):
+        if not moves_cursor(key) and not any(entry in listed for listed in groups.values()):
             groups.setdefault(NOT_NOW if key.action in idle else group, []).append(entry)
     return list(groups.items())
 
 
-def _moves(key: Binding) -> bool:
+def moves_cursor(key: Binding) -> bool:
     return (key.id or "").rpartition(".")[2] in MOVEMENT_KEYS
 
 
@@ -68,35 +67,3 @@ def help_rows(
         names = (line(TextSpan(key, "strong"), f" {name}") for key, name in keys)
         rows += labelled_flow(heading, names, width, labels=label)
     return join_sections([rows, [row for term in glossary for row in labelled_rows(*term, width, labels=label)]])
-
-
-class PaletteCommand(NamedTuple):
-    """An action of the panel `page`, or of the main screen where that is empty."""
-
-    page: str
-    action: str
-
-
-class PaletteScreen(PickScreen[PaletteCommand]):
-    """Finds a command by words of its name or of its description; `keys` are those of each page.
-
-    The actions in `idle` have nothing to act on now: they stand last, and say so if they are picked.
-
-    Textual's own palette fails where keys come faster than its list is laid out or taken away.
-    """
-
-    hint = "type to search · enter run · esc back"
-
-    def __init__(self, keys: Mapping[str, Sequence[Binding]], idle: Collection[str]) -> None:
-        items = [
-            PickerItem(
-                f"{key.description} ({key_label(key.key.split(',')[0])})",
-                key.tooltip,
-                PaletteCommand(page, key.action),
-                group=NOT_NOW if key.action in idle else "",
-            )
-            for page, bindings in keys.items()
-            for key in bindings
-            if not _moves(key) and key.action != "app.command_palette"
-        ]
-        super().__init__("Commands", sorted(items, key=lambda item: item.group), "")

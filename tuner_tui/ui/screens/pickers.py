@@ -1,9 +1,9 @@
-"""Dialogs that pick one item of a list: a preset, a tuning or a run."""
+"""Dialogs that pick one item of a list: a preset, a tuning, a run, or in the command palette an action."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.text import Text
 from textual import on
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.events import Key
 from textual.geometry import Size
 from textual.widget import Widget
@@ -21,8 +21,9 @@ from textual.widgets.option_list import Option
 from tuner_tui.core.text import format_table, wrap_text
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.settings.model import closest_match
-from tuner_tui.ui.keys import KEYS
+from tuner_tui.ui.keys import KEYS, key_label
 from tuner_tui.ui.screens.dialogs import Dialog
+from tuner_tui.ui.screens.help import NOT_NOW, moves_cursor
 from tuner_tui.view.cells import shorten_command, text_width
 from tuner_tui.view.number_format import significant
 
@@ -395,3 +396,35 @@ def _run_figures(run: RunRow) -> tuple[str, ...]:
         "" if run.steps_s is None else significant(run.steps_s),
         "" if run.loss is None else significant(run.loss),
     )
+
+
+class PaletteCommand(NamedTuple):
+    """An action of the panel `page`, or of the main screen where that is empty."""
+
+    page: str
+    action: str
+
+
+class PaletteScreen(PickScreen[PaletteCommand]):
+    """Finds a command by words of its name or of its description; `keys` are those of each page.
+
+    The actions in `idle` have nothing to act on now: they stand last, and say so if they are picked.
+
+    Textual's own palette fails where keys come faster than its list is laid out or taken away.
+    """
+
+    hint = "type to search · enter run · esc back"
+
+    def __init__(self, keys: Mapping[str, Sequence[Binding]], idle: Collection[str]) -> None:
+        items = [
+            PickerItem(
+                f"{key.description} ({key_label(key.key.split(',')[0])})",
+                key.tooltip,
+                PaletteCommand(page, key.action),
+                group=NOT_NOW if key.action in idle else "",
+            )
+            for page, bindings in keys.items()
+            for key in bindings
+            if not moves_cursor(key) and key.action != "app.command_palette"
+        ]
+        super().__init__("Commands", sorted(items, key=lambda item: item.group), "")
