@@ -327,27 +327,27 @@ def device_checks(file: TrainingFile, inventory: Inventory) -> Iterator[Prefligh
         yield _check("too few gpus", count=count, visible=f"{gpus} are" if gpus > 1 else "1 is", gpus=gpus)
 
 
-def _says(file: TrainingFile, pattern: str) -> bool:
-    """Whether the text of the file, or its command, has a pattern of `requirements.yaml`."""
-    text = f"{read_source(file.path)}\n{' '.join(getattr(file.job, 'command', ()))}"
-    return re.search(read_data_file(REQUIREMENTS)[pattern], text, re.VERBOSE) is not None
+def _says(file: TrainingFile, *patterns: str) -> bool:
+    """Whether the text of the file, or its command, has one of the patterns of `requirements.yaml`."""
+    text, table = (
+        f"{read_source(file.path)}\n{' '.join(getattr(file.job, 'command', ()))}",
+        read_data_file(REQUIREMENTS),
+    )
+    return any(re.search(table[pattern], text, re.VERBOSE) for pattern in patterns)
 
 
 def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSystem) -> Iterator[PreflightCheck]:
     """Whether the interpreter has what the program of the command imports whatever happens."""
-    job = file.job
+    job, by_pip = file.job, read_data_file(REQUIREMENTS)["by_pip"]
     if isinstance(job, BuiltinJob) or job.is_unnamed or "torch" not in interpreter.packages:
+        return
+    if _says(file, "elsewhere", "installs"):
         return
     script = program_of(job.command, file.path)
     modules = [name.partition(".")[0] for option, name in pairwise(job.command) if option in MODULE and script is None]
     names = imported_packages(script) if script is not None and script.suffix == ".py" else modules
-    if (
-        names
-        and not (_says(file, "elsewhere") or _says(file, "installs"))
-        and (missing := files.missing_modules(names))
-    ):
-        by_pip = read_data_file(REQUIREMENTS)["by_pip"]
-        words = " ".join(filter(None, (by_pip.get(name, name) for name in missing)))
+    if missing := [name for name in (files.missing_modules(names) if names else ()) if by_pip.get(name, name)]:
+        words = " ".join(by_pip.get(name, name) for name in missing)
         program = "The command starts" if script is None else f"{script.name} imports"
         yield _check("imports", program=program, names=", ".join(missing), python=interpreter.path, words=words)
 
@@ -355,8 +355,8 @@ def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSyste
 def argument_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[PreflightCheck]:
     """Whether the installed `TrainingArguments` have the names that the file uses."""
     names, release = interpreter.training_arguments, interpreter.packages.get("transformers")
-    of_script = file.dialect is None or file.dialect.name not in (HF, *PLAIN.values())
-    for note in () if names is None or of_script or _says(file, "pins") else file.notes:
+    of_trainer = file.dialect is not None and file.dialect.name in (HF, *PLAIN.values())
+    for note in file.notes if names and of_trainer and not _says(file, "pins") else ():
         old, is_old, meant = note.partition(" is read as ")
         if is_old and "removed by transformers" in meant and old not in (names or {}):
             why, new = meant.partition(": ")[2], meant.split()[0]
