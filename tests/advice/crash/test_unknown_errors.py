@@ -296,6 +296,11 @@ def test_what_is_read_from_a_message_is_said_and_comes_before_where_to_look() ->
     assert finding.remedies[1].title == "check what reaches spam's build"
 
 
+@pytest.mark.parametrize("rest", ["1" * 60, "=a" * 40, "and a " * 40, "'a' " * 40])
+def test_a_long_message_is_read_in_time(rest: str) -> None:
+    assert meaning_of(f"ValueError: label {rest} broke") == ("", ())
+
+
 def test_each_reading_is_of_things_and_faults_that_there_are() -> None:
     document, earlier = read_yaml(FILE), set[tuple[str, str]]()
     for row in document["readings"]:
