@@ -161,7 +161,8 @@ def test_more_gpus_than_the_machine_has(tmp_path: Path, command: str, text: str,
 
 def test_what_a_program_imports_is_installed(tmp_path: Path) -> None:
     tried = "try:\n    import apex\nexcept ImportError:\n    pass\n"
-    fit = f"import os, cv2\nfrom parts import Net\n{tried}def f():\n    import late\n"
+    (tmp_path / "src" / "pond").mkdir(parents=True)
+    fit = f"import os, cv2, pond, utils\nfrom parts import Net\n{tried}def f():\n    import late\n"
     parts = "import torch, einops as e\nif True:\n    import triton\n"
     (check,) = [c for c in opened(tmp_path, "python fit.py", fit=fit, parts=parts) if c.name == "Imports"]
     assert check.sentence == "fit.py imports cv2, einops, which /env/bin/python does not have."

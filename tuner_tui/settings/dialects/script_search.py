@@ -168,11 +168,10 @@ def imported_packages(script: Path) -> tuple[str, ...]:
     lines = [line for _, source in own_modules(script, certain=True) for line in IMPORT.findall(source)]
     names = {top for dots, name, words in lines if not dots for top in ([name] if name else re.split(r",\s*", words))}
     tops = {re.split(r"[. ]", name)[0] for name in names}
-    folders = [script.parent, *_folders_above(script)]
-    own = {part for file in _whole_checkout(folders[-1]) for part in (file.stem, *file.relative_to(folders[-1]).parts)}
-    near = {
-        name for name in tops for folder in folders if (folder / name).is_dir() or (folder / f"{name}.py").is_file()
-    }
+    *_, top = folders = [script.parent, *_folders_above(script)]
+    own = {part for file in _whole_checkout(top) for part in (file.stem, *file.relative_to(top).parts)}
+    roots = [*folders, *(folder / "src" for folder in folders)]
+    near = {name for name in tops for root in roots if (root / name).is_dir() or (root / f"{name}.py").is_file()}
     return tuple(sorted(tops - own - near))
 
 
