@@ -110,13 +110,13 @@ def test_a_loss_that_is_not_finite_names_the_replay() -> None:
 def test_the_time_is_one_bar_with_its_parts_in_words() -> None:
     shown = "\n".join(lines(scene()))
     # 396.8 s of training in 455 s, of which 2 % waited; 16 s of evaluation and 4 s of saving.
-    for part in ("data 2 %", "compute 85 %", "evaluation 4 %", "saving 1 %", "start-up 8 %"):
+    for part in ("data 2 %", "compute 85 %", "evaluation 4 %", "saving 1 %", "start and end 8 %"):
         assert part in shown
     contended = "\n".join(lines(scene(findings=(replace(DATA_WAIT, cause="cpu-contended", lost_share=0.6),))))
     assert "compute incl. no free core 85 %" in contended, "how much of each is known of the last seconds only"
     counted = "\n".join(lines(scene(context=replace(CONTEXT, core_wait_share=0.5))))
     # Half of the 416.8 s since the first step it waited, whether or not a finding says so.
-    for part in ("! no free core 46 %", "compute 40 %", "start-up 8 %"):
+    for part in ("! no free core 46 %", "compute 40 %", "start and end 8 %"):
         assert part in counted
     assert "no free core" not in "\n".join(lines(scene(context=replace(CONTEXT, core_wait_share=0.1))))
 

@@ -40,7 +40,9 @@ def build_app() -> typer.Typer:
         cls=RootGroup,
         help="Watch, tune and diagnose PyTorch and Hugging Face trainings.\n\n"
         "`tuner-tui` opens the screen, `tuner-tui RUN|PRESET|FILE` opens it on a run, a preset or a settings file, and "
-        "`tuner-tui -- COMMAND` trains a command without the screen.",
+        "`tuner-tui -- COMMAND` trains a command without the screen.\n\n"
+        "The screen takes --theme light, --ascii, --set K=V, --interpreter PATH and --fallback N: "
+        "`tuner-tui screen --help`.",
         no_args_is_help=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -195,7 +195,7 @@ class RunRequests(Requests):
         offer = await to_daemon_thread(lambda: make_offer(current))
         if request is not None and state is not self._state:
             outlook = await to_daemon_thread(lambda: self._backend.estimates.quick(request))
-        sentence = launch_sentence(current, outlook, state.batch_note)
+        sentence = launch_sentence(current, outlook, state.batch_note, state.failure)
         meanwhile, view = await self._concurrent_tuning(), self._store.settings_view(state)
         problems = [] if view is None else [("Problem", problem.sentence) for problem in view.problems]
         if outlook is not None and outlook.estimate is not None and outlook.estimate.verdict == "too large":

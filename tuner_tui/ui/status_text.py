@@ -20,7 +20,7 @@ from tuner_tui.ui.start_gpus import processes_text, startable_gpus
 from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import READING, shorten
-from tuner_tui.view.estimate_rows import VERDICTS, figures_of
+from tuner_tui.view.estimate_rows import OUT_OF_MEMORY, TOO_LARGE, VERDICTS, figures_of
 from tuner_tui.view.finding_rows import UNEXPLAINED
 from tuner_tui.view.settings_form import SettingsView
 from tuner_tui.view.status_line import OPEN_IT, StatusScene
@@ -28,16 +28,18 @@ from tuner_tui.view.tuning_rows import tuning_sentence
 from tuner_tui.view.watch_rows import run_description
 
 
-def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None, batch_note: str = "") -> str:
+def launch_sentence(
+    config: TrainingConfig, outlook: MemoryOutlook | None, batch_note: str = "", failure: str = ""
+) -> str:
     """Return what a start does: `3 epochs of 12,400 samples, about 38 min, peak 21 of 24 GiB.`, with unknown parts.
 
-    `batch_note` says how the effective batch was changed.
+    `batch_note` says how the effective batch was changed, `failure` how the last run with these settings failed.
     """
     outlook = outlook or MemoryOutlook(unknown="not known yet: the estimate is being made")
     duration, estimate = outlook.duration, outlook.estimate
     time = UNMEASURED if duration is None or duration.range_s is None else summarise_duration(duration)
     time = f"{'time' if time in (UNMEASURED, VARIED) else 'about'} {time}"
-    peak = f"peak memory {outlook.unknown}"
+    peak = f"peak memory {TOO_LARGE if failure == OUT_OF_MEMORY else outlook.unknown}"
     if estimate is not None:
         verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"
         peak = f"peak {'memory' if outlook.on_gpu else 'RAM'} {figures_of(estimate)}{verdict}"

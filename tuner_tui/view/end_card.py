@@ -28,8 +28,15 @@ from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.gpu_rows import gpus_in_use
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
-from tuner_tui.view.run_bars import START_UP, full_memory_rows, step_shares, time_rows
-from tuner_tui.view.run_rows import format_results, outcome_parts, outcome_sentence, peak_memory, speed_against
+from tuner_tui.view.run_bars import full_memory_rows, step_shares, time_rows
+from tuner_tui.view.run_rows import (
+    START_UP,
+    format_results,
+    outcome_parts,
+    outcome_sentence,
+    peak_memory,
+    speed_against,
+)
 from tuner_tui.view.settings_form import KNOBS
 
 if TYPE_CHECKING:

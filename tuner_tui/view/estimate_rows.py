@@ -35,6 +35,7 @@ SMALL_BYTES = 20 * GIB
 LEAST_GIB_BYTES = 0.1 * GIB
 """Smaller sizes are shown in MiB."""
 OUT_OF_MEMORY = "ran out of memory"
+TOO_LARGE = f"too large: the run with these settings {OUT_OF_MEMORY}"
 GPU, HOST = "peak memory", "peak RAM"
 VERDICTS: Mapping[str, tuple[str, Style, str]] = {
     "fits": (GOOD, "good", "fits"),
@@ -54,9 +55,8 @@ def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> l
         return [line(TextSpan("peak memory …", "dim"))]
     last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
     if shown.estimate is None:
-        too_large = ended == OUT_OF_MEMORY
-        words = f"too large: the run with these settings {ended}" if too_large else shown.unknown
-        return [*wrapped_rows(f"peak memory {words}", width, "bad" if too_large else "dim"), *last]
+        words = TOO_LARGE if ended == OUT_OF_MEMORY else shown.unknown
+        return [*wrapped_rows(f"peak memory {words}", width, "bad" if words == TOO_LARGE else "dim"), *last]
     return [_bar_row(shown, shown.estimate, width, ended), *_words_rows(shown, shown.estimate, width, ended), *last]
 
 

@@ -12,7 +12,7 @@ from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import LABEL, WARN, Line, Style, TextSpan, labelled_flow, labelled_row, line
 from tuner_tui.view.charts import BarPart, stacked_bar
 from tuner_tui.view.estimate_rows import figures_of
-from tuner_tui.view.run_rows import peak_bytes
+from tuner_tui.view.run_rows import START_UP, peak_bytes
 
 if TYPE_CHECKING:
     from tuner_tui.advice.crash.oom_analysis import MemoryFigures
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.types import Steps
 
 DATA, COMPUTE, OPTIMIZER, REST, EVALUATION = "data", "compute", "optimizer", "between steps", "evaluation"
-SAVING, NO_CORE, OTHER_RANKS, START_UP = "saving", "no free core", "other ranks", "start-up"
+SAVING, NO_CORE, OTHER_RANKS = "saving", "no free core", "other ranks"
 COMPUTE_OR_WAIT = f"{COMPUTE} incl. {NO_CORE}"
 PART_OF_CAUSE: Mapping[str, str] = {
     "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,

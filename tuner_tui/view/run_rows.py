@@ -56,8 +56,8 @@ PHASES = {
     "skipping": "skipping batches done before",
 }
 """Longer texts for phases."""
-MOST_STARTUP = 0.2
-"""Share of the start-up in the time of a run from which on it is named."""
+START_UP, MOST_STARTUP = "start and end", 0.2
+"""The time of a run that is none of its steps, and its share from which on it is named."""
 NO_PROGRESS_S = 600.0
 """A phase of the start that lasts so long says what it waits for."""
 BUSY_PCT, IDLE_PCT, READING_BYTES_S = 50.0, 5.0, 5e6
@@ -169,9 +169,9 @@ def outcome_parts(state: RunState, name: str) -> list[TextSpan]:
     made = steps_made(state)
     seconds = None if state.launched_t is None else state.finished.t - state.launched_t
     took = "" if seconds is None else format_duration(seconds)
-    if seconds is not None and state.first_step_t is not None and state.launched_t is not None:
-        start_s = state.first_step_t - state.launched_t  # else neither fits the speed that stands below
-        took += f", {format_duration(start_s)} of it start-up" if start_s > MOST_STARTUP * seconds else ""
+    if seconds is not None and state.counters:  # else neither fits the speed that stands below
+        rest_s = seconds - max(steps.train_s + steps.eval_s + steps.save_s for steps in state.counters)
+        took += f", {format_duration(rest_s)} of it {START_UP}" if rest_s > MOST_STARTUP * seconds else ""
     return [
         TextSpan(f"{mark} {outcome[:1].upper()}{outcome[1:]}", style),
         TextSpan(name, "strong"),
