@@ -49,6 +49,20 @@ def test_the_main_thread_comes_first_and_the_observer_is_left_out() -> None:
     assert second.own_frame is None
 
 
+@pytest.mark.parametrize(
+    ("file", "is_library"),
+    [
+        ("/home/ann/src/lib/train.py", False),
+        ("D:\\rims\\lib\\train.py", False),
+        ("D:\\anaconda3\\lib\\runpy.py", True),
+        ("C:\\Python310\\Lib\\runpy.py", True),
+        ("/usr/lib/python3.11/runpy.py", True),
+    ],
+)
+def test_a_folder_lib_is_that_of_python_below_a_python_alone(file: str, is_library: bool) -> None:
+    assert StackFrame(file, 7, "run").is_library == is_library
+
+
 @pytest.mark.parametrize("text", ["", "Thread 0x1 (most", "  File", STACKS[:60], "\0\0\0"])
 def test_a_torn_text_gives_what_is_whole(text: str) -> None:
     assert all(stack.frames for stack in parse_stacks(text))
