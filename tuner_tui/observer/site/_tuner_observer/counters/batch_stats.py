@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     BatchMeasure = tuple[tuple[int, ...], Any, int | None]
     """`(shape, tokens, padding)` of a batch, with an empty shape and None for what is unknown.
 
-    If tokens have to be counted in a mask: `(shape, mask, elements)`. The mask may be a subset of its rows, or None if
+    If tokens have to be counted in masks: `(shape, masks, elements)`. These may be a subset of their rows, or None if
     this batch was not sampled. `IteratorStats.count_tokens` converts it to the first form.
     """
 
@@ -112,45 +112,23 @@ class BatchLayout:
             return shape, elements, 0 if self.packed else None
         if now < self.due_s:
             return shape, None, elements
-        mask = Masks([batch[name] for _, name in self.parts]) if self.parts else batch[self.mask_at]
-        return self._take(mask, shape, elements, now)
+        masks = [batch[name] for _, name in self.parts] or [batch[self.mask_at]]
+        return self._take(masks, shape, elements, now)
 
-    def _take(self, mask: Any, shape: tuple[int, ...], elements: int, now: float) -> BatchMeasure:
-        """Keep the mask: counting it later, many at a time with warm caches, costs a fraction of counting it here."""
-        if not mask.is_cpu:
+    def _take(self, masks: list[Any], shape: tuple[int, ...], elements: int, now: float) -> BatchMeasure:
+        """Keep the masks: counting them later, many at a time with warm caches, costs a fraction of doing it here."""
+        if not masks[0].is_cpu:
             return shape, elements, None
         if self.first:
             self.first -= 1
         else:
             self.due_s = now + COUNT_INTERVAL_S
         if elements <= MAX_COUNTED_ELEMENTS:
-            return shape, mask, elements
+            return shape, masks, elements
         # Every k-th row, from a row that moves with each batch: sorted batches have their longest rows at one end.
         stride = min(shape[0], -(-elements // MAX_COUNTED_ELEMENTS))
         self.turn = (self.turn + 1) % stride
-        return shape, mask[self.turn :: stride], elements
-
-
-class Masks:
-    """The masks of the `parts` of a batch, as far as they are used like one."""
-
-    __slots__ = ("masks",)
-
-    def __init__(self, masks: list[Any]) -> None:
-        self.masks = masks
-
-    @property
-    def is_cpu(self) -> bool:
-        return all(mask.is_cpu for mask in self.masks)
-
-    def __getitem__(self, rows: slice) -> Masks:
-        return Masks([mask[rows] for mask in self.masks])
-
-    def numel(self) -> int:
-        return sum(mask.numel() for mask in self.masks)
-
-    def count_nonzero(self) -> int:
-        return sum(int(mask.count_nonzero()) for mask in self.masks)
+        return shape, [mask[self.turn :: stride] for mask in masks], elements
 
 
 WHOLE_BATCH = object()
@@ -239,16 +217,16 @@ class IteratorStats:
         A mask that was sampled by rows is extrapolated; one that was not sampled is estimated by the share of real
         tokens in recent masks.
         """
-        shape, mask, elements = measured
-        if not elements or type(mask) is int:
+        shape, masks, elements = measured
+        if not elements or type(masks) is int:
             return measured
-        if mask is None:
+        if masks is None:
             self.estimated = True
             real = round(elements * self._real / self._elements) if self._elements else elements
         else:
-            taken = mask.numel()
+            taken = sum(mask.numel() for mask in masks)
             self.estimated = self.estimated or taken < elements
-            real = int(int(mask.count_nonzero()) * elements / taken + 0.5)
+            real = int(sum(int(mask.count_nonzero()) for mask in masks) * elements / taken + 0.5)
             self._real = self._real * MASK_SHARE_DECAY + real
             self._elements = self._elements * MASK_SHARE_DECAY + elements
         return shape, real, elements - real
