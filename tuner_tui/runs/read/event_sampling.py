@@ -42,6 +42,7 @@ class Sampling(Struct, frozen=True):
     min_end_bytes: int
     probes: int = 0
     min_probes: int = 0
+    probe_bytes: int = PROBE_BYTES
     story: bool = True
 
     def shared_by(self, files: int) -> Sampling:
@@ -61,6 +62,10 @@ NEWEST = Sampling(whole_bytes=32 << 10, end_bytes=16 << 10, min_end_bytes=2 << 1
 """For the newest state of a run."""
 END = Sampling(whole_bytes=4 << 10, end_bytes=4 << 10, min_end_bytes=2 << 10, story=False)
 """For how a run ended."""
+SPREAD = Sampling(
+    whole_bytes=4 << 20, end_bytes=32 << 10, min_end_bytes=0, probes=120, probe_bytes=32 << 10, story=False
+)
+"""For the samples of a run, whose lines are longer."""
 
 
 def sampled_new_lines(tail: LineTail, files: int = 1, sampling: Sampling = HISTORY) -> Iterator[bytes]:
@@ -87,9 +92,8 @@ def sampled_lines(path: Path, size: int, files: int = 1, sampling: Sampling = HI
             return
         block = os.pread(descriptor, CHUNK_BYTES, max(0, size - share.end_bytes))
         end = max(0, size - share.end_bytes) + block.find(b"\n") + 1
-        if share.story:
-            parts = heapq.merge(_story(descriptor, end), _probes(descriptor, end, share.probes))
-            yield from (line for _, line in parts)
+        story = _story(descriptor, end) if share.story else ()
+        yield from (line for _, line in heapq.merge(story, _probes(descriptor, end, share)))
         yield from os.pread(descriptor, size - end, end).split(b"\n")
 
 
@@ -138,11 +142,11 @@ def _next_data(descriptor: int, offset: int, end: int) -> int:
         return end if error.errno == errno.ENXIO else offset  # without SEEK_DATA all of it is data
 
 
-def _probes(descriptor: int, end: int, count: int) -> Iterator[tuple[int, bytes]]:
-    for number in range(count):
-        offset = end * number // count
+def _probes(descriptor: int, end: int, share: Sampling) -> Iterator[tuple[int, bytes]]:
+    for number in range(share.probes):
+        offset = end * number // share.probes
         line_start = offset
-        block = os.pread(descriptor, PROBE_BYTES, offset)
+        block = os.pread(descriptor, share.probe_bytes, offset)
         for line in block.split(b"\n")[1:-1]:
             line_start = offset + block.find(line, line_start - offset)
             if line_start < end and not line.startswith(STORY_PREFIX):

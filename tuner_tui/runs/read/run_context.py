@@ -6,7 +6,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import Series, mean_rates, startup_phases
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint, lineage_checkpoint
+from tuner_tui.runs.read.event_sampling import SPREAD, last_line_end, sampled_lines
 from tuner_tui.runs.read.reader import RunReader, read_brief
 from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder
@@ -32,7 +32,6 @@ PRICE = re.compile(r"(\D{0,4}?)\s*(\d+(?:[.,]\d+)?)\s*(\D{0,4})")
 MAX_PAST = 8
 HEAD_BYTES = 32 << 10
 """The start of a run stands in so many bytes of its events."""
-SAMPLE_BLOCKS, BLOCK_BYTES = 240, 32 << 10
 
 
 class PastRun(Struct, frozen=True):
@@ -101,7 +100,8 @@ def read_run_context(
         checkpoint = lineage_checkpoint(folder)
     except RecordError:
         checkpoint = None
-    samples = tuple(_spread_samples(folder.samples))
+    lines = sampled_lines(folder.samples, last_line_end(folder.samples), sampling=SPREAD)
+    samples = [sample for line in lines if (sample := decode_sample(line)) is not None]
     energy_kwh = gpu_energy_kwh(samples, training_gpus)
     cost = cost_text(energy_kwh, environ.get(PRICE_VARIABLE, ""))
     waited = core_wait_share(samples, state.training_since_t or math.inf)
@@ -154,19 +154,6 @@ def _startup_s(folder: RunFolder) -> float | None:
         return None
     state = fold_all(RunState(), decode_events(head.split(b"\n")))
     return None if state.first_step_t is None else sum(seconds for _, seconds in startup_phases(state, 0.0))
-
-
-def _spread_samples(path: Path) -> Iterator[Sample]:
-    """Samples at even distances of the whole file, oldest first; all of a short one."""
-    with suppress(OSError), opened_regular(path) as descriptor:
-        size = os.fstat(descriptor).st_size
-        if size <= SAMPLE_BLOCKS * BLOCK_BYTES:
-            lines: Iterable[bytes] = os.pread(descriptor, size, 0).split(b"\n")
-        else:
-            offsets = (size * number // SAMPLE_BLOCKS for number in range(SAMPLE_BLOCKS))
-            blocks = (os.pread(descriptor, BLOCK_BYTES, offset).split(b"\n")[1:-1][:1] for offset in offsets)
-            lines = (line for block in blocks for line in block)
-        yield from (sample for line in lines if (sample := decode_sample(line)) is not None)
 
 
 def gpu_energy_kwh(samples: Iterable[Sample], training_gpus: Callable[[Sample], frozenset[int]]) -> float | None:
