@@ -123,7 +123,7 @@ class Canvas(Widget):
             self.watch(self, name, self.redraw, init=False)
 
     def redraw(self) -> None:
-        if not self._asked and self.is_attached:
+        if not self._asked and self.is_attached and self.size:  # a hidden one draws when it gets a size
             self._asked = True
             self.call_later(self._draw)
 
