@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tuner_tui.ui.screen_session import ScreenSession
 
 
-HELP_S = 0.5
-"""Seconds that the help may take to appear until the rest is imported."""
 KEEP_S = 1.0
 """Seconds that leaving may take to keep unsaved changes."""
 
@@ -75,7 +73,7 @@ class TunerApp(BaseApp):
             shown = asyncio.Event()
             self.screen.call_after_refresh(self.screen.call_after_refresh, shown.set)
             with suppress(TimeoutError):  # it may be closed at once
-                await asyncio.wait_for(shown.wait(), HELP_S)
+                await asyncio.wait_for(shown.wait(), self.answer_limit_s)
         self._session = await to_daemon_thread(self._load_session)
         self.freeze_startup_objects()
         await self.session.start(self._start)

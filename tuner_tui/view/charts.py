@@ -156,9 +156,10 @@ def _joined_cells(cells: Iterable[tuple[str, Style]]) -> Line:
 
 
 FLAT_SHARE = 0.05
+Values = tuple[float | None, ...]
 
 
-def is_flat(values: tuple[float | None, ...], full: float) -> bool:
+def is_flat(values: Values, full: float) -> bool:
     """True if known values differ by less than a twentieth of `full`: a row says as much as many would."""
     levels = [value for value in values if value is not None]
     return not levels or max(levels) - min(levels) < FLAT_SHARE * full or not full
@@ -171,9 +172,7 @@ FILLED_BITS = ((0, 0x40, 0x44, 0x46, 0x47), (0, 0x80, 0xA0, 0xB0, 0xB8))
 """Bits of the left and of the right column of a braille character that is filled so many dots high."""
 
 
-def area_lines(
-    values: tuple[float | None, ...], full: float, height: int, style: Style, over: tuple[float | None, ...] = ()
-) -> tuple[Line, ...]:
+def area_lines(values: Values, full: float, height: int, style: Style, over: Values = ()) -> tuple[Line, ...]:
     """Return `height` lines of dots with an area below `values`, two in a cell, and through it a line of those `over`.
 
     Each line has a shade of its style, the brighter the higher it is. Zero is the lowest dot, unknown is blank.
@@ -185,9 +184,7 @@ def area_lines(
 
 
 @lru_cache(maxsize=64)
-def _area_lines(
-    values: tuple[float | None, ...], full: float, height: int, style: Style, over: tuple[float | None, ...]
-) -> tuple[Line, ...]:
+def _area_lines(values: Values, full: float, height: int, style: Style, over: Values) -> tuple[Line, ...]:
     levels = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in values]
     line_dots = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in over]
     lines: list[Line] = []

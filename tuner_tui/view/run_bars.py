@@ -153,7 +153,8 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
     uncertainty. The RAM has a gauge, with the rest of the machine.
     """
     estimate = None if outlook is None or not outlook.on_gpu else outlook.estimate
-    gpu = _fullest_gpu(sample) if state is not None else None
+    gpus = [] if state is None or sample is None else [gpu for gpu in sample.gpus if gpu.memory_total_bytes]
+    gpu = max(gpus, key=lambda gpu: gpu.memory_used_bytes or 0, default=None)
     measured = {} if state is None or gpu is None else _measured_parts(state, gpu, sample)
     capacity = gpu.memory_total_bytes if measured and gpu is not None else estimate and estimate.capacity_bytes
     sizes = measured or ({} if estimate is None else _estimated_parts(estimate))
@@ -260,8 +261,3 @@ def _weight_bytes(state: RunState) -> int | None:
     if each is None or state.parameters is None or state.parameters != state.trainable_parameters:
         return None
     return each * state.parameters if len(state.ranks) == 1 else None
-
-
-def _fullest_gpu(sample: Sample | None) -> GpuSample | None:
-    gpus = (gpu for gpu in (() if sample is None else sample.gpus) if gpu.memory_total_bytes)
-    return max(gpus, key=lambda gpu: gpu.memory_used_bytes or 0, default=None)

@@ -112,8 +112,7 @@ class SampleHistory(Sequence["Sample"]):
     @property
     def oldest_s(self) -> float:
         """The time of the oldest sample that charts still have; 0.0 without samples."""
-        samples = self._older or self._samples
-        return samples[0].time_s if samples else 0.0
+        return samples[0].time_s if (samples := self._older or self._samples) else 0.0
 
     def _sums_of(self, name: Hashable, figure: SampleValue, column_s: float) -> dict[int, tuple[float, int]]:
         # Columns begin at multiples of their width on the clock, not at the first sample: the columns of all charts

@@ -433,8 +433,9 @@ BAR_GRACE_S = 60.0
 class LogOnlyFollower:
     """Reads what is new in `log`; of a long one, only the last `first_look_bytes` at first."""
 
-    def __init__(self, log: Path, first_look_bytes: int = FIRST_LOOK_BYTES) -> None:
-        self._output = OutputTail(log, first_look_bytes, first_look_bytes)
+    def __init__(self, log: Path, first_look_bytes: int | None = None) -> None:
+        most = first_look_bytes or FIRST_LOOK_BYTES
+        self._output = OutputTail(log, most, most)
         self._builder, self._table = LogEventBuilder(), Table()
         self._held: list[Event] = []
         self._advanced_t: float | None = None

@@ -140,8 +140,7 @@ def _with_own_settings(
     run: MeasuredRun, folder: RunFolder, record: RunRecord, command_settings: Mapping[str, Value]
 ) -> MeasuredRun:
     """Replaces defaults by `command_settings`, and the micro batch by the observed one; 0 if that is not known."""
-    reader = RunReader(folder, NEWEST)
-    reader.events()
+    (reader := RunReader(folder, NEWEST)).events()
     seen = reader.state.in_effect.get(MICRO)
     settings = record.resolved.passed(command_settings)
     if type(seen) is int or MICRO not in record.resolved.given:

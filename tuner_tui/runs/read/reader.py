@@ -130,10 +130,9 @@ class RunReader:
         if self._observed or self.record()[0] is None:
             return []
         if self._log_follower is None:
-            from tuner_tui.runs.log_parsing import log_follower  # most runs are observed
+            from tuner_tui.runs.log_parsing.log_follower import LogOnlyFollower  # most runs are observed
 
-            most = self._first_look_bytes or log_follower.FIRST_LOOK_BYTES
-            self._log_follower = log_follower.LogOnlyFollower(self.folder.output_log, most)
+            self._log_follower = LogOnlyFollower(self.folder.output_log, self._first_look_bytes)
         over = self.state.finished is not None or any(isinstance(event, Finished) for event in events)
         started = bool(self.state.ranks) or any(isinstance(event, Started) for event in events)
         return self._log_follower.events(time.time(), over=over, observed=started)

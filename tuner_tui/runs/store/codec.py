@@ -28,17 +28,12 @@ def encode_event(event: Event) -> bytes:
 
 def decode_event(line: bytes) -> Event | None:
     """The event of a line, or None for a torn line, an unknown kind, a newer version or wrong types."""
-    return _decode(line, EVENT_VERSION, _event)
+    return _decode(line, EVENT_VERSION, lambda data: from_json(EVENT_TYPES[str(data.get("kind"))], data))
 
 
 def decode_events(lines: Iterable[bytes]) -> Iterator[Event]:
     """The events of those lines that are events."""
     return (event for line in lines if line and (event := decode_event(line)) is not None)
-
-
-def _event(data: dict[str, Any]) -> Event | None:
-    event_class = EVENT_TYPES.get(str(data.get("kind")))
-    return None if event_class is None else from_json(event_class, data)
 
 
 SAMPLE_VERSION, SAMPLE_START = 1, b'{"v":1,'
@@ -69,7 +64,7 @@ def _decode(line: bytes, version: int, build: Callable[[dict[str, Any]], T | Non
         if not isinstance(data, dict) or type(data.get("v")) is not int or not 1 <= data["v"] <= version:
             return None
         return build(data)
-    except (ValueError, RecursionError):
+    except (ValueError, KeyError, RecursionError):
         return None
 
 

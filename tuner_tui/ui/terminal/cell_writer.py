@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise, zip_longest
+from pathlib import Path
 from typing import cast
 
 from rich.cells import cell_len, get_character_cell_size
@@ -20,6 +22,7 @@ from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.strip import Strip
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.core.text import drop_control
 from tuner_tui.view.cells import is_narrow
 
@@ -156,31 +159,6 @@ def _move_cursor(x: int, y: int) -> str:
     return f"\x1b[{y + 1};{x + 1}H"
 
 
-_SAME = {
-    "-": "─╌┄╴╶═⎯–—‐‑−",
-    "|": "│┃▏▎▍▕║┆",
-    "#": "█▉▊▋▌▇▆▐■◼⣿⣾⣷⣶⣼⣧⣯⣽",
-    "%": "▓",
-    "=": "▅▄▒━╸╺⣤⣴⣦⣠⣄",
-    ":": "▃░",
-    "_": "▂▁⣀",
-    "^": "▔▀▲△↑▴",
-    "*": "●◉•⬤✱★◆",
-    "o": "○◌◯□◇°",
-    ".": "·∙",
-    ">": "▸▹▶→›❯⏵▷»↗",
-    "<": "◂◀←‹❮⏴◁«",
-    "v": "▼▽↓▾↘",
-    "+": "✓✔┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝╠╣╦╩╬╋┏┓┗┛┣┫┳┻┠┨┯┷",
-    "x": "×✗✘✖",
-    "!": "⚠▪",
-    "~": "≈∼…⋯±╍",
-    "/": "∕⁄",
-    '"': "“”",
-    "'": "‘’",
-    "u": "µμ",
-    " ": "\u00a0\u2009\u202f⠀",
-}
 _ELLIPSIS = re.compile("(?: |[!-~]{2})…")
 """With the cells before it that its dots need, unless a wide character could be among them."""
 _WORDS = {"✓": "ok", " →": " ->"}
@@ -188,7 +166,13 @@ _LONGER = re.compile(r"(✓| →) ((?:\S| (?! ))*)  ")
 """Signs whose words take a cell more, up to the next blanks that are two."""
 RIGHT_DOTS = 0xB8
 """The right column of dots of a braille character; a dotted curve uses none of them."""
-_ASCII = {ord(fancy): plain for plain, fancies in _SAME.items() for fancy in fancies}
+
+
+@cache
+def _ascii() -> dict[int, str]:
+    """ASCII characters by the code of the sign that each replaces."""
+    table = read_data_file(Path(__file__).with_name("ascii.yaml"))
+    return {ord(sign): plain for plain, signs in table.items() for sign in signs}
 
 
 def to_ascii(text: str) -> str:
@@ -198,7 +182,7 @@ def to_ascii(text: str) -> str:
     while (longer := _LONGER.sub(lambda match: f"{_WORDS[match[1]]} {match[2]} ", text)) != text:
         text = longer
     text = text.replace(" → ", "-> ").replace(" ± ", "+/-").replace(" … ", "...").replace(" °C", " C ")
-    text = _ELLIPSIS.sub(lambda match: "." * len(match[0]), text).translate(_ASCII)
+    text = _ELLIPSIS.sub(lambda match: "." * len(match[0]), text).translate(_ascii())
     return "".join(map(_likeness, text))
 
 
