@@ -123,7 +123,7 @@ def plan_report(plans: Sequence[GpuPlan]) -> list[str]:
     rows = [header, *(_plan_row(plan) for plan in plans)]
     untraced = [plan.not_traced for plan in plans if plan.not_traced is not None]
     timed = ((plan.gpus.label, plan.duration) for plan in plans)
-    times = [f"Time on {gpus}: {each.rests_on}." for gpus, each in timed if each is not None and each.range_s]
+    times = [f"Time on {gpus}: {duration.rests_on}." for gpus, duration in timed if duration and duration.range_s]
     bases = list(dict.fromkeys(plan.best.rests_on for plan in plans if plan.best is not None))
     return [
         f"{job.task} with {job.model}{_sample_words(job, first.settings)}",

@@ -432,7 +432,7 @@ def preset_table(
     room = min(WIDEST, int(width * DIALOG_SHARE)) - DIALOG_FRAME - SCROLL_BAR - name_width
     # Memory, or what is missing here, is why the list is opened: it stays where there is room for a single column.
     kept = [*(columns[:count] for count in range(len(columns), 1, -1)), columns[1:2]]
-    tables = [format_table(list(zip(*each, strict=True))) for each in kept]
+    tables = [format_table(list(zip(*parts, strict=True))) for parts in kept]
     head, *lines = next((table for table in tables if max(map(len, table)) <= room), tables[-1])
     items = [
         _preset_item(preset, line, differences, _preset_group(preset, judged.get(preset.name), outlooks is None))

@@ -246,7 +246,7 @@ class MainScreen(FullScreen):
 
     def action_error(self) -> None:
         self.show_page("output")
-        quoted = (each.evidence[0] for each in self.findings if each.severity == "failed" and each.evidence)
+        quoted = (finding.evidence[0] for finding in self.findings if finding.severity == "failed" and finding.evidence)
         error = next((text for text in quoted if "Error:" in text), "Error:")
         # Once the page has its height, by which the match is brought into view with what stands above it.
         self.call_after_refresh(self.query_one(OutputPanel).search_for, error.partition("…")[0][:SEARCHED], True)
