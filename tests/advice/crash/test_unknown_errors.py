@@ -169,6 +169,15 @@ def test_of_errors_that_stand_together_at_the_end_the_first_is_shown() -> None:
     assert finding.sentence == f"The output ends with an error: {lines[0]}"
 
 
+def test_an_error_is_shown_by_its_heading_or_by_the_line_that_it_announces() -> None:
+    (finding,) = read("loading the plates\nPlate validation error\n" + "plates -> rim   extra rims not permitted\n" * 5)
+    assert finding.sentence == "The output ends with an error: Plate validation error"
+    (finding,) = read(
+        "loading\nF external/plates/rim.cc:9] Non-OK-status: turn.status()\nStatus: INTERNAL: rim 3 is bent"
+    )
+    assert "rim 3 is bent" in finding.sentence
+
+
 @pytest.mark.parametrize("line", ["test error: 0.31", "Unable to turn the rim, using plates instead", "no plate error"])
 def test_other_words_at_the_end_are_no_error(line: str) -> None:
     assert not read(f"loading the plates\n{line}\n")

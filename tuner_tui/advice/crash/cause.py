@@ -51,7 +51,7 @@ CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoin
 CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
 FULL_DISK_BYTES = 64e6
 LOOKBACK_LINES = 60
-LAST_WORDS = 3
+LAST_WORDS, HEADED_LINES = 3, 15
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -387,13 +387,13 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
 def _cause_from_last_lines(last: Sequence[LogLine]) -> CrashCause | None:
     """What the first says of the errors that stand together at the end of an output, after which nothing goes on."""
     errors: list[int] = []
-    for number, line in reversed([*enumerate(last)]):
-        below = errors[-1] if errors else len(last)
-        waits = pattern_of("unanswered").search(line.text) is not None
-        if below - number > LAST_WORDS or reports_progress(line.text) or (not errors and line.quiet and not waits):
+    for number, line in reversed([*enumerate(last)][-HEADED_LINES:]):
+        is_warned = pattern_of("unanswered").search(line.text) is not None
+        if reports_progress(line.text) or (not errors and line.quiet and not is_warned):
             break
-        is_error = _logged_error([line]) or pattern_of("last-errors").search(line.text)
-        if is_error and not matches_any("handled", line.text):
+        is_near = (errors[-1] if errors else len(last)) - number <= LAST_WORDS
+        is_error = is_near and (_logged_error([line]) or pattern_of("last-errors").search(line.text))
+        if (is_error or pattern_of("error-headings").match(line.text)) and not matches_any("handled", line.text):
             errors.append(number)
     first = last[errors[-1] : errors[-1] + 1] if errors else ()
     return _cause_from_logged_error(first, last="".join(line.text for line in first))

@@ -75,7 +75,7 @@ def meaning_of(headline: str) -> tuple[str, tuple[Remedy, ...]]:
     document, text = read_data_file(FILE), PATH.sub("'-'", headline.partition(": ")[2] or headline)
     forms, things = document["clauses"], document["things"]
     words = "|".join(f"(?P<{name}>{row['words']})" for name, row in things.items())
-    for clause in re.split(r"(?<=[.;!?]) +|\n", text)[:2]:
+    for clause in re.split(r"(?<=[^\d\s][.;!?]) +|\n", text)[:2]:
         for noun in compiled(expand(forms["thing"], {"WORDS": words})).finditer(clause):
             before, after, name = clause[: noun.start()], clause[noun.end() :], str(noun.lastgroup)
             is_subject, is_last = not re.search(forms["object"], before), re.match(forms["last"], after)

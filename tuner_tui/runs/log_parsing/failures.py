@@ -26,7 +26,7 @@ MARKS = re.compile(r"\s*([~^]+)\s*$")
 """What underlines the part of a source line that failed."""
 MAX_DRAWN_LINES = 600
 MAX_INTERJECTED = 20
-ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^(?:terminate called after|<stack) .*")
+ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when \w+ \S+$|^(?:terminate called|<stack|Non-OK\S*) .*")
 """The end of a line after which the message proper follows; Keras puts its own words before that."""
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
 THREAD = re.compile(r"^Exception in thread ")
@@ -343,7 +343,7 @@ def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) ->
     """Line `number` with those that continue it: indented ones, what comes after a colon, or all of its paragraph."""
     message = [lines[number].text.strip(FRAME_OF_BOX)]
     for line in lines[number + 1 : number + MAX_MESSAGE_LINES]:
-        continues = message[-1].endswith(":") or re.match(r"\s+\S|what\(\):", line.text) is not None
+        continues = ANNOUNCES.search(message[-1]) is not None or re.match(r"\s+\S|what\(\):", line.text) is not None
         ends = line.level or TRACEBACK.match(line.text) or not re.search(r"\w", line.text)
         if ends or not (continues or paragraph):
             break
