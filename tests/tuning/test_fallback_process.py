@@ -159,4 +159,4 @@ def test_out_of_memory_with_nothing_to_try_is_told(tmp_path: Path) -> None:
     assert state.outcome == "out-of-memory"
     assert state.fell_back is None
     assert state.fallback_ended is not None
-    assert "no other change keeps" in state.fallback_ended
+    assert "no other change keeps" in state.fallback_ended.sentence

@@ -80,7 +80,7 @@ def _asked(situation: Situation) -> Mapping[str, Any]:
 def _refused(situation: Situation) -> list[SettingCheck]:
     """Settings that never reached the training."""
     asked, state = _asked(situation), situation.state
-    unobserved = f"the training is not observed, because {state.unobserved}" if state.unobserved else UNOBSERVED
+    unobserved = f"the training is not observed, because {state.unobserved.reason}" if state.unobserved else UNOBSERVED
     reasons = dict.fromkeys(situation.not_applied, "cannot be passed this way")
     reasons |= dict.fromkeys(map(setting_of_argument, state.not_injected), "the process has no place to set it")
     reasons |= dict.fromkeys(_unobserved(situation), unobserved)

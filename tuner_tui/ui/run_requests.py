@@ -103,7 +103,7 @@ class RunRequests(Requests):
     def _report_fallback(self, before: RunState, now: RunState) -> None:
         """Say what the automatic fallback has just done, and follow the run that continues this one."""
         if now.fallback_ended is not None and before.fallback_ended is None:
-            self._app.show_note(now.fallback_ended, severity="error")
+            self._app.show_note(now.fallback_ended.sentence, severity="error")
         if now.fell_back is None or before.fell_back is not None or self._state.folder is None:
             return
         note = f"Retry {now.fell_back.number} of {now.fell_back.most} after out of memory. {now.fell_back.sentence}"

@@ -298,7 +298,8 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
 def sentences(scene: EndScene) -> list[str]:
     """Return the error, or why else it ended unless a finding says so, and what the fallback and a remedy did."""
     state = scene.state
-    fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
+    fallback_end = state.fell_back or state.fallback_ended
+    fallback = None if fallback_end is None else fallback_end.sentence
     is_found = state.outcome != "failed" and any(finding.severity == "failed" for finding in scene.findings)
     explained = state.outcome == "completed" or is_found
     limit_bytes = None if scene.record is None else scene.record.memory_limit_bytes

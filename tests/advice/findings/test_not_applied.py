@@ -9,7 +9,7 @@ from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.inspection.faithful_resume import Mismatch, ResumeCheck
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.events.types import Steps, Unobserved
 from tuner_tui.settings.job import CommandJob
 
 CHECKPOINT = "/runs/r001/output/checkpoint-500"
@@ -37,7 +37,7 @@ def test_a_fallback_that_cannot_act_is_reported_while_the_training_runs() -> Non
 
 
 def test_a_training_that_cannot_be_observed_says_why() -> None:
-    state = RunState(launched_t=1.0, unobserved="its Python 3.7.16 is older than 3.8")
+    state = RunState(launched_t=1.0, unobserved=Unobserved(t=1.0, reason="its Python 3.7.16 is older than 3.8"))
     (finding,) = diagnose(situation(state=state, settings=None, samples=()))
     assert finding.sentence == "Not observed, because its Python 3.7.16 is older than 3.8"
     printed = Steps(t=2.0, source="log lines", step=140, own_steps=140)

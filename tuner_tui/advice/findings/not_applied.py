@@ -65,7 +65,7 @@ def not_observed(situation: Situation) -> Finding | None:
     if state.unobserved is None or any(counters.source is None and counters.own_steps for counters in steps):
         return None  # the steps of a `source` are those that the output shows
     evidence = "steps, loss and speed are read from the output; settings cannot be injected"
-    return finding("not-observed", situation, evidence, reason=state.unobserved)
+    return finding("not-observed", situation, evidence, reason=state.unobserved.reason)
 
 
 def fallback_cannot_act(situation: Situation) -> Finding | None:

@@ -54,7 +54,7 @@ def fold_all(state: RunState, events: Iterable[ev.Event]) -> RunState:
 
 KEPT_IN: Mapping[type[ev.Event], str] = {
     ev.Checkpoint: "checkpoint", ev.Saved: "saved", ev.OutOfMemory: "out_of_memory", ev.Hung: "hung",
-    ev.Profiled: "profiled", ev.FellBack: "fell_back",
+    ev.Profiled: "profiled", ev.FellBack: "fell_back", ev.FallbackEnded: "fallback_ended", ev.Unobserved: "unobserved",
 }  # fmt: skip
 """The fields that have the newest event of a type."""
 
@@ -73,8 +73,6 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
             state = replace(state, in_effect={**state.in_effect, **event.values})
         case ev.Options():
             state = replace(state, options=event.options, switches=event.switches)
-        case ev.Unobserved():
-            state = replace(state, unobserved=event.reason)
         case ev.Raised() if state.raised is None or event.t < state.raised.t:
             state = replace(state, raised=event)  # when a rank fails, the others soon raise because it is gone
         case ev.TrialMeasured():
@@ -87,8 +85,6 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
             state = replace(state, not_finite_since=first)
         case ev.Exited():
             state = replace(_enter(state, "ending", event.t), exited=event)
-        case ev.FallbackEnded():
-            state = replace(state, fallback_ended=event.sentence)
     return state
 
 

@@ -210,7 +210,7 @@ class RunState(Struct, frozen=True):
     options: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
     saved: ev.Saved | None = None
-    unobserved: str | None = None
+    unobserved: ev.Unobserved | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     stop_requested: str | None = None
     out_of_memory: ev.OutOfMemory | None = None
@@ -220,7 +220,7 @@ class RunState(Struct, frozen=True):
     exited: ev.Exited | None = None
     finished: ev.Finished | None = None
     fell_back: ev.FellBack | None = None
-    fallback_ended: str | None = None
+    fallback_ended: ev.FallbackEnded | None = None
 
     @property
     def counters(self) -> list[ev.Steps]:
