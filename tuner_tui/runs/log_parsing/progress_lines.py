@@ -203,13 +203,8 @@ def _dictionary(text: str) -> Iterator[ProgressRecord]:
     if evaluated:
         yield ProgressRecord(LOG, evaluation=evaluated, epoch=numbers.get("epoch"))
     elif "loss" in numbers:
-        yield ProgressRecord(
-            LOG,
-            loss=numbers["loss"],
-            learning_rate=numbers.get("learning_rate"),
-            grad_norm=numbers.get("grad_norm"),
-            epoch=numbers.get("epoch"),
-        )
+        figures: dict[str, Any] = {name: numbers.get(name) for name in ("loss", "learning_rate", "grad_norm", "epoch")}
+        yield ProgressRecord(LOG, **figures)
 
 
 def _printed_line(piece: str) -> Iterator[ProgressRecord]:

@@ -295,7 +295,8 @@ def _hook_first_call(
                 args = (*args[:position], checkpoint, *args[position + 1 :])
             else:
                 kwargs[argument] = checkpoint
-            call_safely(_report_resume, session, checkpoint)
+            call_safely(session.open)
+            call_safely(session.report, "injected", values={RESUME_FIELD: checkpoint}, not_found=[])
         return original(self, *args, **kwargs)
 
 
@@ -303,11 +304,6 @@ def _restore_batch_size(trainer: Any) -> None:
     """Before Transformers 5, a resumed Trainer uses the micro batch of the checkpoint: use the requested one."""
     if not getattr(trainer.args, "auto_find_batch_size", False):
         trainer._train_batch_size = trainer.args.train_batch_size
-
-
-def _report_resume(session: Session, path: str) -> None:
-    session.open()
-    session.report("injected", values={RESUME_FIELD: path}, not_found=[])
 
 
 def hook_sigterm_checkpoint(module: Any, session: Session) -> None:
