@@ -181,7 +181,7 @@ def to_ascii(text: str) -> str:
         return text
     while (longer := _LONGER.sub(lambda match: f"{_WORDS[match[1]]} {match[2]} ", text)) != text:
         text = longer
-    text = text.replace(" → ", "-> ").replace(" ± ", "+/-").replace(" … ", "...").replace(" °C", " C ")
+    text = text.replace(" → ", "-> ").replace(" ± ", " +-").replace(" … ", "...").replace(" °C", " C ")
     text = _ELLIPSIS.sub(lambda match: "." * len(match[0]), text).translate(_ascii())
     return "".join(map(_likeness, text))
 
