@@ -60,14 +60,17 @@ def test_the_help_is_one_page_and_breaks_no_name_of_a_key(width: int, height: in
     assert all(any(f"{key} {name}" in row for row in rows) for _, pairs in groups for key, name in pairs)
 
 
-async def test_a_note_stands_above_the_keys_in_full() -> None:
+async def test_a_note_stands_above_the_keys_in_place_of_the_one_before() -> None:
     box, sentence = FakeBox(), "Starting llama-1b-sft on GPU 0 with the settings shown here"
     async with box.app().run_test(size=(80, 24), notifications=True) as pilot:
         await until(pilot, settled(pilot, box))
-        app_of(pilot).show_note(sentence)
-        await until(pilot, lambda: sentence in screen_text(pilot.app))
-        *_, note, keys = screen_text(pilot.app).splitlines()
-        assert (note.strip("▌ "), keys.split()[-2:]) == (sentence, ["?", "Help"])
+        for note in ("Queueing …", sentence):
+            app_of(pilot).show_note(note)
+            await until(pilot, lambda note=note: note in screen_text(pilot.app))
+        *above, note, keys = screen_text(pilot.app).splitlines()
+        assert note.strip("▌ ") == sentence
+        assert "q Quit" in keys
+        assert not any("Queueing" in row for row in above)
 
 
 async def test_what_is_not_possible_now_stands_apart_in_the_help() -> None:

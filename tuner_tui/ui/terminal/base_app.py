@@ -340,10 +340,11 @@ class BaseApp(App[None]):
         return sequence is not None
 
     def show_note(self, sentence: str, severity: SeverityLevel = "information") -> None:
-        """Show a notification, unless it is shown already; `sentence` is plain text, not markup."""
+        """Show a notification in place of any other, unless it is shown already; `sentence` is no markup."""
         if any(shown.message == sentence for shown in self._notifications):
             return
         timeout_s = self.error_timeout_s if severity == "error" else self.note_timeout_s
+        self.clear_notifications()
         self.notify(sentence, severity=severity, timeout=timeout_s, markup=False)
 
 
