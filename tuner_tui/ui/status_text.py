@@ -149,7 +149,8 @@ def idle_line(state: UiState) -> str:
     preset, command = state.loaded.preset, shlex.join(getattr(state.loaded.job, "command", ()))
     trains = "the demo" if preset == DEMO else shorten(command, TITLE_WIDTH) or preset or "these settings"
     live = live_elsewhere(state)
-    first = "No run open" if live is None else f"{recent_text(live, LEAST_TITLE)}{OPEN_IT}"
+    first = "No run open" if state.recent else "tuner-tui sets up, starts and watches trainings"
+    first = first if live is None else f"{recent_text(live, LEAST_TITLE)}{OPEN_IT}"
     return f"{first} · {f't: train {trains}' if command != COMMAND_TO_NAME else 'e: name the command'}"
 
 

@@ -19,6 +19,7 @@ BATCH = "per_device_train_batch_size"
 async def test_keys_move_through_the_form_and_open_groups() -> None:
     async with on_screen(FakeBox(opened=opened(weight_decay=0.1, learning_rate=1e-3)), (80, 24)) as pilot:
         panel = app_of(pilot).main.query_one(SettingsPanel)
+        await pilot.press("1")
         assert cursor_on(pilot) == BATCH
         await pilot.press("down", "j", "down")
         assert cursor_on(pilot) == "dataloader_num_workers"

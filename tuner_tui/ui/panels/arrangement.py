@@ -33,6 +33,11 @@ def panel_title(page: str) -> str:
     return f"{PAGES.index(page) + 1} {PANEL_TITLES[page]}"
 
 
+def first_page(width: int, height: int) -> str:
+    """Return the page shown first: where one panel has room, that with the keys and the machine."""
+    return PAGES[0] if width >= NORMAL_COLUMNS and height >= NORMAL_ROWS else "live"
+
+
 class Box(NamedTuple):
     """Cells of a panel, its border included."""
 

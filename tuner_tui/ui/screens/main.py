@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tuner_tui.ui.keys import GLOSSARIES, KEYS
-from tuner_tui.ui.panels.arrangement import BELOW, BRIEF_ROWS, PAGES, STRIP, arrange, panel_title
+from tuner_tui.ui.panels.arrangement import BELOW, BRIEF_ROWS, PAGES, STRIP, arrange, first_page, panel_title
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.layout import PanelGrid
 from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
@@ -97,7 +97,7 @@ class MainScreen(FullScreen):
             self.watch(self.query_one(TroubleshootingPanel), name, self._show_idle_keys, init=False)
         for name in ("running", "context", "settings_view", "machine", "can_take_back", "outlook"):
             self.watch(self, name, self._show_idle_keys)
-        self.query_one(SettingsList).focus()
+        self.show_page(first_page(self.app.size.width, self.app.size.height - 2))
 
     # reactives
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tuner_tui.ui.palette import DARK_COLOURS, DARK_VARIABLES, has_many_colours, has_true_colour, wants_colour
-from tuner_tui.ui.panels.arrangement import PAGES, Box, arrange, panel_title
+from tuner_tui.ui.panels.arrangement import PAGES, Box, arrange, first_page, panel_title
 from tuner_tui.ui.terminal.shell_modes import LEAVE_SCREEN, SHELL_MODES, STDIN, STDOUT, restore_terminal_on_signals
 
 ENTER_SCREEN, HIDE_CURSOR = "\x1b[?1049h", "\x1b[?25l"
@@ -36,7 +36,8 @@ def first_frame(panels: Callable[[int, int], Mapping[str, Box]], focused: str) -
 
 def screen_panels(columns: int, rows: int) -> dict[str, Box]:
     """Return the boxes of the main screen by title, before anything is read."""
-    boxes = arrange(columns, rows - 2, PAGES[0], 0, has_run=False).boxes  # below the status line, above the keys
+    rows -= 2  # below the status line, above the keys
+    boxes = arrange(columns, rows, first_page(columns, rows), 0, has_run=False).boxes
     return {panel_title(page): box._replace(y=box.y + 1) for page, box in boxes.items() if page in PAGES}
 
 
@@ -54,7 +55,7 @@ def draw_frame(panels: Mapping[str, Box], focused: str, columns: int, rows: int,
         if width < len(name) + 6 or height < 2:
             continue
         edge, sides = "─" * (width - 2), f"│\x1b[{width - 2}C│"
-        border, heading = (focus, focus) if name == focused else (frame, title)
+        border, heading = (focus, focus) if name == focused or len(panels) == 1 else (frame, title)
         output += border + _write_lines(x, y, [f"╭{edge}╮", *[sides] * (height - 2), f"╰{edge}╯"])
         output += f"\x1b[1m{heading}{_write_lines(x + 2, y, [f' {name} '])}\x1b[22m"
     return output + "\x1b[m"
