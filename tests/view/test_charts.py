@@ -75,20 +75,22 @@ def test_parts_are_named_as_far_as_there_is_room_and_told_apart_without_colour()
     ]
     parts = [*parts, BarPart("cached", 0.08, "fill-gauge")]
     bar, names = stacked_bar(parts, 40)
-    assert plain_text(bar) == "▏data 30 %  ▏compute 60 %           ▉▓▓▓"
-    assert [plain_text(name) for name in names] == ["▉ saving 1 %", "▓ cached 8 %"]
-    assert (names[1][0].text.strip(), names[1][0].style) == (bar[-1].text[0], bar[-1].style) == ("▓", "gauge")
-    assert to_ascii(plain_text(bar))[-4:] == "#%%%"
+    assert plain_text(bar) == "▏data 30 %  ▏compute 60 %           s▏c "
+    assert [plain_text(name) for name in names] == ["s saving 1 %", "c cached 8 %"]
+    assert (names[1][0].text.strip(), names[1][0].style) == (bar[-1].text[1], bar[-1].style) == ("c", "fill-gauge")
+    assert to_ascii(plain_text(bar))[-4:] == "s|c "
     bar, names = stacked_bar(parts, 14)
-    assert plain_text(bar) == "▉▉▉▉▓▓▓▓▓▓▓▓▓▒"
-    assert [plain_text(name)[:6] for name in names] == ["▉ data", "▓ comp", "▒ savi"], "no cell, no name"
+    assert plain_text(bar) == "▏d  ▏compute s"
+    assert [plain_text(name)[:6] for name in names] == ["d data", "c comp", "s savi"], "no cell, no name"
+    twice = stacked_bar([BarPart("saving", 0.1, "fill-good"), BarPart("start-up", 0.2, "fill-dim")], 10)[1]
+    assert [plain_text(name)[0] for name in twice] == ["s", "t"], "no letter stands for two parts"
 
 
 def test_the_names_of_parts_stand_in_what_is_free_if_there_is_room() -> None:
     parts = [BarPart("context", 0.05, "fill-strong"), BarPart("free", 0.95, "dim")]
-    assert plain_text(stacked_bar(parts, 40)[0]) == "▉▉▏free 95 %   ▉ context 5 % ───────────"
+    assert plain_text(stacked_bar(parts, 40)[0]) == "▏c▏free 95 %   c context 5 % ───────────"
     assert stacked_bar(parts, 40)[1] == []
-    assert [plain_text(name) for name in stacked_bar(parts, 24)[1]] == ["▉ context 5 %"]
+    assert [plain_text(name) for name in stacked_bar(parts, 24)[1]] == ["c context 5 %"]
 
 
 def test_the_heights_of_one_row_tell_rest_half_and_full_load_apart() -> None:
@@ -186,7 +188,8 @@ def test_the_end_of_the_axis_holds_the_last_step(last: float) -> None:
 
 
 def test_axes_move_seldom_and_end_with_the_run() -> None:
-    assert {axis_end(float(step), 400) for step in range(1, 401)} == {400}
+    assert {axis_end(float(step), 400) for step in range(51, 401)} == {400}
+    assert [axis_end(step, 400) for step in (5.0, 45.0, 50.0)] == [5, 50, 50], "the beginning has all the width"
     assert len({axis_end(float(step), None) for step in range(1, 401)}) == 12
     assert axis_end(450, 400) == 500, "a guess that was too small"
     values = [1 + math.exp(-x / 60) for x in range(400)]

@@ -9,7 +9,8 @@ DARK_COLOURS: dict[str, Any] = {
     "primary": "#6cb6ff", "secondary": "#b99cf5", "accent": "#6cb6ff", "success": "#7ccf8a", "warning": "#e6b450",
     "error": "#ff7b72", "foreground": "#d3d9e0", "background": "#0f1317", "surface": "#0f1317", "panel": "#1d242c",
 }  # fmt: skip
-DARK_VARIABLES = {"frame": "#39424d", "quiet": "#8b96a3", "gauge": "#5f89b8", "cursor": "#1f3044"}
+NAMES = ("frame", "quiet", "gauge", "cursor", "third", "fourth")
+DARK_VARIABLES = dict(zip(NAMES, ("#39424d", "#8b96a3", "#5f89b8", "#1f3044", "#3aae9a", "#f0a0cb"), strict=True))
 COLOURLESS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
 
 

@@ -24,7 +24,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import FEW_POINTS, Curve, axis_ends, axis_labels, axis_share
+from tuner_tui.view.charts import FEW_POINTS, Curve, axis_ends, axis_labels, axis_share, end_label
 from tuner_tui.view.end_card import EndScene
 from tuner_tui.view.finding_rows import MARKS, further_evidence
 from tuner_tui.view.loss_chart import LossScene, loss_drawing
@@ -147,7 +147,7 @@ def _rows(rows: Sequence[Line], top: float) -> Iterator[str]:
 def _chart(loss: LossScene, top: float) -> Iterator[str]:
     """Yield the loss: axes with their labels, curves as lines, raw losses as dots, and marks."""
     curves, axes, marks = loss_drawing(loss)
-    end, low, high = axis_ends([curve.points for curve in curves], axes)
+    end, low, high = axis_ends(curves, axes)
     left, width, height = MARGIN + LEFT, WIDTH * CELL - LEFT, ROW * CHART_ROWS
 
     def pixels(x: float, y: float) -> tuple[float, float]:
@@ -163,7 +163,7 @@ def _chart(loss: LossScene, top: float) -> Iterator[str]:
         yield label(left - 8, y + 5, text, "end")
         yield f'<path d="M{left} {y:.1f}h{width:.1f}" stroke="{COLOURS["frame"]}"/>'
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        text = f"{share * end:,.0f}" + f" {axes.unit}" * (share == 1.0)
+        text = end_label(end, axes) if share == 1.0 else f"{share * end:,.0f}"
         yield label(left + width * share, top + height + ROW, text, anchor)
     for curve in curves:
         pairs = zip(curve.xs, curve.ys, strict=True)

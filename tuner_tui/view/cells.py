@@ -18,12 +18,13 @@ BAD = "✗"
 
 
 Style = Literal[
-    "", "dim", "strong", "gauge", "curve", "second", "good", "warn", "bad", "hit",
-    "fill-dim", "fill-strong", "fill-gauge", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad",
+    "", "dim", "strong", "gauge", "curve", "second", "third", "fourth", "good", "warn", "bad", "hit",
+    "fill-dim", "fill-strong", "fill-gauge", "fill-curve", "fill-second", "fill-third", "fill-fourth", "fill-good",
+    "fill-warn", "fill-bad",
     "low-gauge", "mid-gauge", "high-gauge", "low-good", "mid-good", "high-good",
     "low-warn", "mid-warn", "high-warn", "low-dim", "mid-dim", "high-dim",
 ]  # fmt: skip
-"""States, two colours for curves, fills: the same colours behind the text of a stacked bar, and shades for areas."""
+"""States, colours of curves and of parts of bars, fills: the same behind the text of a bar, shades for areas."""
 FILLED = frozenset[Style](style for style in get_args(Style) if style == "hit" or style.startswith("fill-"))
 """Styles in which a space is seen."""
 
@@ -310,7 +311,8 @@ def labelled_rows(
 
 def _labelled(label: str, rows: Iterable[Line], labels: int) -> list[Line]:
     heads = chain([label], repeat(""))
-    return [line(TextSpan(align_left(head, labels), "dim"), *row) for head, row in zip(heads, rows, strict=False)]
+    style: Style = "curve" if len(label) == 1 else "dim"  # a key
+    return [line(TextSpan(align_left(head, labels), style), *row) for head, row in zip(heads, rows, strict=False)]
 
 
 def flowing_rows(parts: Iterable[Line], width: int, gap: str = "   ") -> list[Line]:

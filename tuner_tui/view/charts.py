@@ -57,8 +57,8 @@ class BarPart(NamedTuple):
     meaning: str = ""
 
 
-PART_START, TEXTURES = "▏", "▉▓▒░"
-"""What begins a part of a stacked bar with its name in it, and fills those without, to tell them apart uncoloured."""
+PART_START = "▏"
+"""What begins a part of a stacked bar of more than a cell: without colours it tells the part from the one before."""
 
 
 def part_percents(parts: Sequence[BarPart]) -> list[str]:
@@ -81,12 +81,13 @@ def part_percents(parts: Sequence[BarPart]) -> list[str]:
 def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]:
     """Return a bar of `width` cells with its parts one after the other, and a legend.
 
-    Each part has its name and percentage in it. Where both do not fit, the legend has them behind the texture of the
-    part: in what is free at the end of the bar, or to be shown below it. A part above zero has at least a cell; what
-    the parts leave of the whole stays blank.
+    Each part has its name and percentage in it. Where both do not fit, the name or a letter of it stands in the part,
+    and the legend has them behind that letter: in what is free at the end of the bar, or to be shown below it. A part
+    above zero has at least a cell; what the parts leave of the whole stays blank.
     """
     spans: list[TextSpan] = []
     legend: list[Line] = []
+    letters = ""
     filled, total = 0, 0.0
     for part, percent in zip(parts, part_percents(parts), strict=True):
         total += max(0.0, part.share)
@@ -103,12 +104,13 @@ def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]
             elif room and not text:
                 legend.append(line(TextSpan(f"─ {texts[-1]}", "dim")))
             spans += [*free, TextSpan("─" * (room - line_width(free)), "dim")]
-        elif text:
-            spans.append(TextSpan(align_left(PART_START + text, room), part.style))
         elif room:
-            texture, ink = TEXTURES[len(legend) % len(TEXTURES)], part.style.removeprefix("fill-")
-            spans.append(TextSpan(texture * room, ink))  # type: ignore[arg-type]  # each fill has its ink
-            legend.append(line(spans[-1]._replace(text=texture), TextSpan(f" {texts[-1]}", "dim")))
+            if not text:
+                letter = next((letter for letter in part.name if letter.isalpha() and letter not in letters), "·")
+                letters += letter
+                legend.append(line(TextSpan(letter, part.style), TextSpan(f" {texts[-1]}", "dim")))
+                text = part.name if len(part.name) < room else letter
+            spans.append(TextSpan(align_left((PART_START if room > 1 else "") + text, room), part.style))
     return line(*spans, " " * (width - filled)), legend
 
 
@@ -137,12 +139,13 @@ class BrailleGrid:
                 cells[column], styles[column] = chr((ord(cells[column]) if is_drawn else BRAILLE) | dot), style
 
     def write(self, column: int, row: int, text: str, style: Style) -> None:
-        """Write text over what is drawn, cut at the edges."""
-        if 0 <= row < len(self._cells):
-            start, end = max(0, column), min(len(self._cells[row]), column + len(text))
-            if start < end:
-                self._cells[row][start:end] = text[start - column : end - column]
-                self._styles[row][start:end] = [style] * (end - start)
+        """Write text over what is drawn, cut at the right edge."""
+        for at, character in enumerate(text[: len(self._cells[row]) - column], column):
+            self._cells[row][at], self._styles[row][at] = character, style
+
+    def is_blank(self, column: int, row: int, width: int) -> bool:
+        """Return whether nothing is drawn in so many cells."""
+        return not "".join(self._cells[row][column : column + width]).strip()
 
     def cells(self) -> list[list[tuple[str, Style]]]:
         """Return the cells of each row, the top one first: characters with their styles."""
@@ -224,7 +227,7 @@ class Curve(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A sign at a point of a chart, at its edge if beyond it. A longer text ends at the point, in a row above."""
+    """A sign at a point of a chart, at its edge if beyond it. A longer text ends at the point, in a free row."""
 
     x: float
     y: float
@@ -233,7 +236,7 @@ class Mark(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """The axes of a chart: how values are written, the last x and its unit, and the ends of y (None: of the curves).
+    """The axes of a chart: how values are written, the planned end of x and its unit, and the ends of y, if given.
 
     `margin` is the least number of cells to the left of the y axis.
     """
@@ -250,6 +253,8 @@ LEAST_LABEL = 5
 ROOM_FOR_MIDDLE = 5
 """Rows of a chart from which its y axis has a label in the middle."""
 NARROWEST_CURVES = 8
+YOUNG = 4
+"""The x axis ends with what is planned if that is at most so many times the round number above the last x."""
 FEW_POINTS, POINT = 5, "●"
 """Points below which each is marked on the line: between two or three it would look like measurements."""
 
@@ -260,8 +265,7 @@ def curve_rows(
 ) -> tuple[Line, ...]:
     """Return `height` rows: the heading, the curves in the order in which they are drawn, and the ends of the x axis.
 
-    The y axis has the range of `axes`, or that of the curves, rounded outwards. The x axis begins at 0 and ends at the
-    end of `axes` or, where that is unknown, at a round number.
+    The y axis has the range of `axes`, or that of the curves, rounded outwards. The x axis begins at 0.
     """
     first = fit(heading, width)
     points = [curve.points for curve in curves]
@@ -270,7 +274,7 @@ def curve_rows(
         return (first,)[:height]
     if not any(points):
         return (first, line(TextSpan("no points yet", "dim")), *[()] * body)
-    end, low, high = axis_ends(points, axes)
+    end, low, high = axis_ends(curves, axes)
     middle = {(body - 1) // 2: (low + high) / 2} if body >= ROOM_FOR_MIDDLE else {}
     levels = {0: high, **middle, body - 1: low}
     labels = dict(zip(levels, axis_labels([*levels.values()], axes.number), strict=True))
@@ -292,27 +296,31 @@ def curve_rows(
         grid.draw(dots, curve.style, DOTTED_BITS if curve.pattern == "dotted" else 0xFF)
         for x, y in measured if curve.pattern == "line" and len(measured) < FEW_POINTS else ():
             grid.write(x // 2, y // 4, POINT, curve.style)
-    positions = [(mark, dot(mark.x, mark.y)) for mark in marks]
-    signs = {(x // 2, y // 4) for mark, (x, y) in positions if len(mark.text) == 1}
-    for mark, (x, y) in positions:
-        start, row = x // 2 + 1 - len(mark.text), y // 4
-        if len(mark.text) > 1:  # never over a sign
-            rows = (*range(row - 1, -1, -1), *range(row + 1, body))
-            row = next((row for row in rows if not any((start + n, row) in signs for n in range(len(mark.text)))), -1)
-        grid.write(start, row, mark.text, mark.style)
+    for mark in sorted(marks, key=lambda mark: len(mark.text)):
+        x, y = dot(mark.x, mark.y)
+        start, row = max(0, x // 2 + 1 - len(mark.text)), y // 4
+        rows = [*range(row - 1, -1, -1), *range(row, body)]
+        free = [row] if len(mark.text) == 1 else [n for n in rows if grid.is_blank(start, n, len(mark.text) - 1)]
+        if free:
+            grid.write(start, free[0], mark.text, mark.style)
     body_rows = (
         line(TextSpan(align_right(labels.get(y, ""), margin) + ("┤" if y in labels else "│"), "dim"), *cells)
         for y, cells in enumerate(map(_joined_cells, grid.cells()))
     )
-    foot = axis_text("0", "" if end % 2 else f"{end / 2:,.0f}", f"{end:,.0f} {axes.unit}", room)
+    foot = axis_text("0", "" if end % 2 else f"{end / 2:,.0f}", end_label(end, axes), room)
     return (first, *body_rows, line(TextSpan(" " * (margin + 1) + foot, "dim")))
 
 
-def axis_ends(points: Sequence[Sequence[tuple[float, float]]], axes: Axes) -> tuple[float, float, float]:
-    """Return the end of the x axis and both ends of the y axis of a chart of curves with these points."""
-    ys = [y for each in points for _, y in each] + [0.0] * axes.from_zero
-    end = axis_end(max(each[-1][0] for each in points if each), axes.end)
+def axis_ends(curves: Sequence[Curve], axes: Axes) -> tuple[float, float, float]:
+    """Return the end of the x axis and both ends of the y axis of a chart of these curves."""
+    end = axis_end(max(curve.xs[-1] for curve in curves if curve.xs), axes.end)
+    ys = [y for curve in curves for _, y in curve.points] + [0.0] * axes.from_zero
     return (end, *(axes.y_range or axis_range(ys)))
+
+
+def end_label(end: float, axes: Axes) -> str:
+    """Return the end of the x axis with its unit, and how much is planned where that is more."""
+    return f"{end:,.0f} {f'of {axes.end:,.0f} ' if axes.end and end < axes.end else ''}{axes.unit}"
 
 
 def axis_labels(values: Sequence[float], number: Callable[[float | None], str]) -> list[str]:
@@ -358,11 +366,13 @@ def axis_range(ys: Sequence[float]) -> tuple[float, float]:
 
 
 def axis_end(last: float, total: float | None) -> float:
-    """Return the end of the x axis: the `total` that is planned, or a round number, twice the last step or less."""
-    if total and total >= last:
-        return total
+    """Return the end of the x axis: a round number, twice the last step or less, or the `total` that is planned.
+
+    The beginning has the whole width: a few points at its left edge would be an upright stroke.
+    """
     power = 10.0 ** math.floor(math.log10(max(1.0, last)))
-    return 1.0 if last <= 1 else next(end for end in (n * power for n in (1, 2, 3, 5, 10, 20)) if end >= last)
+    end = 1.0 if last <= 1 else next(end for end in (n * power for n in (1, 2, 3, 5, 10, 20)) if end >= last)
+    return total if total and last <= total <= YOUNG * end else end
 
 
 def _joined_dots(dots: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

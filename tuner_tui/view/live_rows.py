@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import WARN, Line, TextSpan, fit, join_sections, labelled_rows, line, shorten
-from tuner_tui.view.charts import FEW_POINTS, POINT, Axes, Curve, Mark, curve_rows, legend
+from tuner_tui.view.cells import WARN, Line, Style, TextSpan, fit, join_sections, labelled_rows, line, shorten
+from tuner_tui.view.charts import FEW_POINTS, POINT, Axes, Curve, Mark, axis_end, curve_rows, legend
 from tuner_tui.view.gpu_rows import (
     TWO_COLUMNS_FROM,
     WALL_FROM,
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 LEAST_LOSS_ROWS, LEAST_LOSS_SHARE, WANTED_LOSS_SHARE = 6, 0.4, 0.55
 """Rows of the loss chart and its share of the panel for which figures and GPUs give way, and its share of the panel
 before details and blank rows have any: a third of the screen."""
-LEAST_NEXT_ROWS, LEAST_TEXT_ROWS, NEXT_ROWS, HOST_ROWS = 6, 3, 7, 5
+LEAST_NEXT_ROWS, LEAST_TEXT_ROWS, NEXT_ROWS, HOST_ROWS = 6, 2, 8, 4
 """Rows of what would be trained, at least: two fifths of the panel where that is more, two thirds without GPUs, and all
 that the machine leaves. Of them those of its description, at least, those of the rest, and those of the host."""
 MOST_HISTORY = 3
-"""Rows of histories for each row of GPUs, at most: the loss, or what can be done next, is more than they."""
+"""Rows of histories for each row of GPUs of a run, at most: the loss is more than they."""
 OLD_SAMPLE_S = 5.0
 
 
@@ -109,7 +109,7 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Line]:
     sections = _sections(scene, width, height)
     for layout in LAYOUTS:
         below = join_sections(sections(layout, 0), layout.apart)
-        spare = height - len(below) - layout.apart
+        spare = height - len(below) - (layout.apart and loss is not None)
         if spare >= max(least, wanted * layout.apart):
             break
     if loss is None:
@@ -169,7 +169,9 @@ def _sections(scene: LiveScene, width: int, height: int) -> Callable[[Layout, in
     many, gauges, host = len(sample.gpus), gpu_rows(gpus, width), host_gauges(sample, width)
 
     def all_sections(layout: Layout, room: int) -> list[list[Line]]:
-        shown, room = gauges, min(room, MOST_HISTORY * len(gauges) or (LOW_CHART if charted else TALLEST_CHART) + 1)
+        shown = gauges
+        if state is not None or not gauges:
+            room = min(room, MOST_HISTORY * len(gauges) or (LOW_CHART if charted else TALLEST_CHART) + 1)
         if layout.many_gpus is not None and many >= TWO_COLUMNS_FROM:
             shown = layout.many_gpus(gpus, width)
         elif room or many >= WALL_FROM:  # they use the rows better that they take anyway
@@ -210,11 +212,10 @@ def plots_rows(
         title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
         here = None if at is None else point(series)
         where, marks = ("", ()) if here is None else (f" at step {here[0]:,.0f}", (Mark(*here, POINT, "strong"),))
-        curve = Curve(newest(series, number) + where, series.xs, series.ys)
-        heading, axes = (
-            legend(title, (curve,), cell_width),
-            Axes(f.significant if number is f.metric else number, last_step, from_zero=from_zero),
-        )
+        style: Style = "second" if series is history.eval_loss or series in history.results else "curve"
+        curve = Curve(newest(series, number) + where, series.xs, series.ys, style)
+        heading = legend(title, (curve,), cell_width)
+        axes = Axes(f.significant if number is f.metric else number, end, from_zero=from_zero)
         return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height, marks)
 
     results = [(result, f.significant, False) for result in history.results]
@@ -229,6 +230,7 @@ def plots_rows(
         *results[MAIN_RESULTS:],
     )
     recorded = [each for each in series if each[0].xs]
+    end = axis_end(max((each[0].xs[-1] for each in recorded), default=0.0), last_step)  # the same for all
     shown = [each for each in recorded if not (each[2] and _stays_the_same(each[0]))] or recorded[:1] or [series[2]]
     plots: list[Callable[[], Sequence[Line]]] = [partial(plot, *each) for each in shown]
     steady = " · ".join(f"{each[0].name} {newest(*each[:2])}" for each in recorded if each not in shown)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, LABEL, Line, Style, TextSpan, flowing_rows, line
-from tuner_tui.view.charts import SIGNS, Axes, Curve, Mark, axis_end, axis_range, curve_rows
+from tuner_tui.view.charts import FEW_POINTS, SIGNS, Axes, Curve, Mark, axis_end, axis_range, curve_rows
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.loss_forecast import LossForecast
@@ -26,6 +26,8 @@ FORECASTS_A_RUN = 50
 """How often a run has a new forecast: one that moves with each point cannot be read, and costs bytes."""
 SPIKE_DEVIATIONS, SPIKE_SHARE = 8.0, 0.5
 """A spike is that many median deviations above the smoothed loss, and that share of it; judgement."""
+MOST_EVALUATIONS = 16
+"""Above it evaluations are dashes with a mark at the best: their marks would hide the loss."""
 GAP_MARKS = 250
 """Marks of a loss that is no number over the whole course: more than a chart has columns."""
 CLIPPED_SPANS = 1.5
@@ -63,9 +65,9 @@ def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Line]:
 def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark, ...]]:
     """Return the curves in the order in which they are drawn, the axes and the marks.
 
-    Raw losses are dim dots, the smoothed loss is a line, evaluations are `◇`, the best `◆`, an earlier run is dotted,
-    the forecast is dashed between the dotted edges of its range; `▴` is a spike above the axis or the noise, `✗` a loss
-    that was no number.
+    Raw losses are dim dots, the smoothed loss is a line, evaluations are `◇` or dashes, the best is `◆`, an earlier run
+    is dotted, the forecast is dashed between the dotted edges of its range; `▴` is a spike above the axis or the noise,
+    `✗` a loss that was no number.
     """
     xs, ys = scene.loss.xs, scene.loss.ys
     smoothed = smooth(xs, ys)
@@ -75,6 +77,9 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
     shown = [y for y in smoothed if y is not None] + [y for _, y in evaluations]
     best = min(evaluations, key=itemgetter(1), default=None)
     marks = [Mark(*each, EVALUATION if each == best else OTHER_EVALUATION, "second") for each in evaluations]
+    if len(marks) > MOST_EVALUATIONS:
+        curves.append(Curve("", scene.evaluations.xs, scene.evaluations.ys, "second", "dashed"))
+        marks = [mark for mark in marks if mark.text == EVALUATION]
     if forecast is not None:
         shown += [forecast.low, forecast.high]
         span = f"forecast {f.significant(forecast.low)} – {f.significant(forecast.high)}"
@@ -89,14 +94,17 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         marks.append(Mark(xs[0], math.inf, RESUMED, "dim"))
     y_range = loss_range(shown, [y for y in ys if y is not None and math.isfinite(y)]) if shown else None
     low, top = y_range or (-math.inf, math.inf)
+    if y_range and before:  # upright, from the label to the axis
+        curves.insert(0, Curve("", (xs[0],) * FEW_POINTS, (low, *[top] * (FEW_POINTS - 1)), "dim"))
     marks = _trouble_marks(xs, ys, smoothed, top) + marks
     if earlier is not None and not earlier.continued:
         # What lies outside of the axis is left out: at its edge it would read as a loss that stays the same.
-        kept = tuple(y if y is not None and low <= y <= top else None for y in smooth(earlier.loss.xs, earlier.loss.ys))
-        curves.insert(0, Curve("", earlier.loss.xs, kept, "dim", "dotted"))
-    last = max((curve.xs[-1] for curve in curves if curve.xs), default=None)  # also where the last ones are no numbers
-    end = scene.last_step if last is None else axis_end(last, scene.last_step)
-    axes = Axes(f.significant, end, y_range=y_range, margin=LABEL - 1)
+        end = axis_end(max((curve.xs[-1] for curve in curves if curve.xs), default=0.0), scene.last_step)
+        past_xs = tuple(x for x in earlier.loss.xs if x <= end)
+        past_ys = smooth(earlier.loss.xs, earlier.loss.ys)[: len(past_xs)]
+        kept = tuple(y if y is not None and low <= y <= top else None for y in past_ys)
+        curves.insert(0, Curve("", past_xs, kept, "dim", "dotted"))
+    axes = Axes(f.significant, scene.last_step, y_range=y_range, margin=LABEL - 1)
     return tuple(curves), axes, tuple(marks)
 
 

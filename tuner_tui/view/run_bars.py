@@ -31,9 +31,10 @@ PART_OF_CAUSE: Mapping[str, str] = {
 }  # fmt: skip
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
-    DATA: "fill-dim", NO_CORE: "fill-strong", OTHER_RANKS: "fill-gauge", COMPUTE: "fill-curve",
-    OPTIMIZER: "fill-second", REST: "fill-gauge", EVALUATION: "fill-good", SAVING: "fill-strong", START_UP: "fill-dim",
+    START_UP: "fill-dim", DATA: "fill-third", NO_CORE: "fill-strong", OTHER_RANKS: "fill-strong", COMPUTE: "fill-curve",
+    OPTIMIZER: "fill-fourth", REST: "fill-gauge", EVALUATION: "fill-second", SAVING: "fill-good",
 }  # fmt: skip
+"""In the order in which they stand in a bar; an evaluation has the colour of its marks in the loss chart."""
 
 
 def step_shares(state: RunState) -> tuple[dict[str, float], str]:
@@ -133,15 +134,15 @@ def time_rows(
     others = sum(shares.values()) - kept
     measured = min(1.0, left / kept) if kept else 1.0
     rest = min(1.0, max(0.0, left - kept) / others) if others else 1.0
-    shares = {name: share * (measured if name in stay else rest) for name, share in shares.items()}
-    shares = {DATA: shares[DATA], **waits, **shares}
+    shown = {**waits, **{name: share * (measured if name in stay else rest) for name, share in shares.items()}}
     # Where it waited for a core, but not how long, computing includes that.
     meanings = {COMPUTE: COMPUTE_OR_WAIT} if "cpu-contended" in causes and not waits[NO_CORE] else {}
     parts = [
-        BarPart(f"{WARN} {name}", share, "fill-warn")
+        BarPart(f"{WARN} {name}", shown[name], "fill-warn")
         if name == avoidable
-        else BarPart(name, share, STEP_STYLES[name], meanings.get(name, ""))
-        for name, share in shares.items()
+        else BarPart(name, shown[name], style, meanings.get(name, ""))
+        for name, style in STEP_STYLES.items()
+        if name in shown
     ]
     return named_bar(label, parts, width, TextSpan(rank and f"of {rank}", "dim"), *remarks)
 
@@ -214,8 +215,8 @@ def named_bar(label: str, parts: Sequence[BarPart], width: int, *remarks: TextSp
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
 KEPT, TENSORS, CACHED, CONTEXT, OTHERS = "weights, optimizer", "tensors", "cached", "context", "other programs"
 MEMORY_STYLES: Mapping[str, Style] = {
-    WEIGHTS: "fill-good", KEPT: "fill-good", GRADIENTS: "fill-gauge", OPTIMIZER: "fill-second",
-    ACTIVATIONS: "fill-curve", TENSORS: "fill-curve", CACHED: "fill-gauge", CONTEXT: "fill-strong", OTHERS: "fill-warn",
+    WEIGHTS: "fill-good", KEPT: "fill-good", GRADIENTS: "fill-third", OPTIMIZER: "fill-fourth",
+    ACTIVATIONS: "fill-curve", TENSORS: "fill-curve", CACHED: "fill-gauge", CONTEXT: "fill-dim", OTHERS: "fill-warn",
 }  # fmt: skip
 
 

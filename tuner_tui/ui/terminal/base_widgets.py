@@ -72,8 +72,8 @@ def join_lines(text: str) -> str:
 
 
 VARIABLES = {
-    "dim": "quiet", "gauge": "gauge", "curve": "primary", "second": "secondary", "good": "success", "warn": "warning",
-    "bad": "error",
+    "dim": "quiet", "gauge": "gauge", "curve": "primary", "second": "secondary", "third": "third", "fourth": "fourth",
+    "good": "success", "warn": "warning", "bad": "error",
 }  # fmt: skip
 """Styles of cells, and the variables of the theme that have their colours."""
 SHADE_SHARES = {"low": 0.35, "mid": 0.55, "high": 0.75}
