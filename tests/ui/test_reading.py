@@ -20,8 +20,8 @@ from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.screens.help import HelpScreen
 
 CLAIMS = (
-    "No run open", "No problems", "No output", "✓", "✗", "default", "micro batch", "peak memory ━", "peak RAM", "fits",
-    "time not known",
+    "No run open", "sets up", "No problems", "No output", "✓", "✗", "default", "micro batch", "peak memory ━",
+    "peak RAM", "fits", "time not known",
 )  # fmt: skip
 """Words that need something to have been read."""
 QUESTIONS = ("open_run", "follow_run", "read_inventory", "read_job", "probe_interpreter")

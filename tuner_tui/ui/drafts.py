@@ -57,10 +57,8 @@ def restorable(draft: Draft, loaded: Resolved) -> tuple[dict[str, Value], tuple[
     values: dict[str, Value] = {}
     left: list[str] = []
     for name, (text, replaced) in draft.items():
-        if name == JOB:
-            continue
         now = format_value(name, loaded.given[name]) if name in loaded.given else None
-        if text == now:
+        if name == JOB or text == now:
             continue
         if name not in FIELDS or now != replaced or loaded.origin(name).kind in OF_THIS_START:
             left.append(name)

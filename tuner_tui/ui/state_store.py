@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from textual.screen import Screen
 
 from tuner_tui.advice.estimate import EstimateRequest, MemoryOutlook
+from tuner_tui.advice.finding import Finding
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.settings.distributed import gpus_of_job
 from tuner_tui.settings.job import Job
@@ -62,7 +63,8 @@ class StateStore:
             self.ready.set()
         job = None if state.loaded is None else state.loaded.job
         environment = self._backend.environment_findings(state.inventory, state.interpreter, job)
-        findings = (*status_text.settings_findings(state, self._screen.settings_view), *state.findings_shown)
+        errors = () if state.running else status_text.settings_errors(self._screen.settings_view)
+        findings = (*(Finding("settings", "warning", error, (), "certain") for error in errors), *state.findings_shown)
         causes = {finding.cause for finding in findings}
         self._screen.machine = state.inventory, state.interpreter
         self._screen.view = state.view

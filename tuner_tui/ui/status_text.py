@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner_tui.advice.estimate import MemoryOutlook
-from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, VARIED, summarise_duration
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.runs.events.run_state import RunState
@@ -212,12 +211,6 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     keys = (*FIRST_KEYS[is_unnamed:1], ("e", edits), *FIRST_KEYS[1:])
     parts = (shown, recent, keys, MORE_KEYS) if live else (shown, keys, recent, MORE_KEYS)
     return tuple(pair for part in parts if part for pair in (("", ""), *part))[1:]
-
-
-def settings_findings(state: UiState, view: SettingsView | None) -> tuple[Finding, ...]:
-    """Return the errors of settings with which no training can start; none while one runs."""
-    errors = () if state.running else settings_errors(view)
-    return tuple(Finding("settings", "warning", sentence, (), "certain") for sentence in errors)
 
 
 def quiet_line(state: UiState) -> str:

@@ -299,10 +299,10 @@ def curve_rows(
     for mark in sorted(marks, key=lambda mark: len(mark.text)):
         x, y = dot(mark.x, mark.y)
         start, row = max(0, x // 2 + 1 - len(mark.text)), y // 4
-        rows = [*range(row - 1, -1, -1), *range(row, body)]
-        free = [row] if len(mark.text) == 1 else [n for n in rows if grid.is_blank(start, n, len(mark.text) - 1)]
-        if free:
-            grid.write(start, free[0], mark.text, mark.style)
+        rows = [row] if len(mark.text) == 1 else [*range(row - 1, -1, -1), *range(row, body)]
+        free = (y for y in rows if len(rows) == 1 or grid.is_blank(start, y, len(mark.text) - 1))
+        if (chosen := next(free, None)) is not None:
+            grid.write(start, chosen, mark.text, mark.style)
     body_rows = (
         line(TextSpan(align_right(labels.get(y, ""), margin) + ("┤" if y in labels else "│"), "dim"), *cells)
         for y, cells in enumerate(map(_joined_cells, grid.cells()))

@@ -132,6 +132,10 @@ def comparison_rows(scene: ComparisonScene | None, width: int, height: int = 0) 
     if width < TWO_COLUMNS or (cut and free >= PLOT_ROWS):
         return join_sections([head, settings, measured, plot, others])
     left = join_sections([_settings_section(scene, room), _other_sections(scene, room)])
+    if len(left) + PLOT_ROWS < len(right) and room >= PLOT_COLUMNS:
+        rows = max(len(right), height - len(head) - 1)
+        left = join_sections([left, _plot(scene, room, rows - len(left) - 1)])
+        return join_sections([head, side_by_side(left, right, room + COLUMN_GAP)])
     tables = join_sections([head, side_by_side(left, right, room + COLUMN_GAP)])
     return join_sections([tables, _plot(scene, width, max(PLOT_ROWS, height - len(tables) - 1))])
 

@@ -19,6 +19,7 @@ from tuner_tui.view.cells import (
     join_sections,
     labelled_rows,
     line,
+    shorten,
     shorten_start,
     side_by_side,
     text_width,
@@ -312,7 +313,8 @@ def sentences(scene: EndScene) -> list[str]:
 def head_rows(scene: EndScene, width: int, start: int = 0) -> list[Line]:
     """Return the parts of the first line from `start` on, and what must be said of the end."""
     parts = (wrapped_rows(sentence, width)[:MOST_SENTENCE_ROWS] for sentence in sentences(scene))
-    return [*flowing_rows(map(line, headline(scene)[start:]), width), *(row for part in parts for row in part)]
+    first = (line(TextSpan(shorten(text, width), style)) for text, style in headline(scene)[start:])
+    return [*flowing_rows(first, width), *(row for part in parts for row in part)]
 
 
 STATUS_PARTS, MOST_SENTENCE_ROWS = 2, 3

@@ -97,12 +97,12 @@ def _gpu(gpus: Sequence[Gpu], width: int) -> list[Line]:
         f"{f.integer(first.power_limit_w)} W",
         "MIG on" if first.mig else "",
     ]
-    rows = [
-        line(TextSpan(f"{numbers} ", "strong"), shorten(first.name, width - len(numbers) - 1)),
-        line("  ", shorten("  ".join(fact for fact in facts if fact), width - 2)),
-    ]
-    rows += _abilities(first.abilities, width)
-    return rows + _in_use(gpus, width)
+    head = line(TextSpan(f"{numbers} ", "strong"), shorten(first.name, width - len(numbers) - 1))
+    about = line("  ", shorten("  ".join(fact for fact in facts if fact), width - 2))
+    used = [gpu for gpu in gpus if gpu.processes]
+    groups = [used] if len(used) > MOST_IN_USE_ROWS else [[gpu] for gpu in used]
+    in_use = (line("  ", shorten(_held(group), max(0, width - 2))) for group in groups)
+    return [head, about, *_abilities(first.abilities, width), *in_use]
 
 
 def _abilities(abilities: Sequence[Ability], width: int) -> list[Line]:
@@ -112,13 +112,6 @@ def _abilities(abilities: Sequence[Ability], width: int) -> list[Line]:
         return [row for name, reason in named for row in labelled_rows(name, reason, width, labels=11)]
     marks = "  ".join(f"{MARKS[ability.able]}{ability.name}" for ability in abilities)
     return [line(f"  {text}") for text in wrap_text(marks, max(8, width - 2))]
-
-
-def _in_use(gpus: Sequence[Gpu], width: int) -> list[Line]:
-    """Return the processes that use GPU memory: a row per GPU, or one row for many GPUs."""
-    used = [gpu for gpu in gpus if gpu.processes]
-    groups = [used] if len(used) > MOST_IN_USE_ROWS else [[gpu] for gpu in used]
-    return [line("  ", shorten(_held(group), max(0, width - 2))) for group in groups]
 
 
 def _held(gpus: Sequence[Gpu]) -> str:

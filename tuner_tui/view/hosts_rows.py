@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, Sample
     from tuner_tui.hosts import HostView
 
-LONGEST_NAME, INDENT = 30, 4
+LONGEST_NAME, INDENT, MOST_HISTORY = 30, 4, 8
 CURSOR = "▸ "
 FREE_SHARE, FREE_PCT = 0.05, 5.0
 """A GPU below both, of its memory and its time, is free to use."""
@@ -63,8 +63,8 @@ def hosts_rows(
     spare = height - sum(map(len, sections)) - len(views)
     if spare > 0 and gpus:
         for n, view in enumerate(views, 1):  # by the number of GPUs, so that their histories are of one height
-            share = 0 if view.machine is None else len(view.machine.sample.gpus) / len(gpus)
-            sections[n] = rows_of(n - 1, len(sections[n]) + int(spare * share))
+            here = 0 if view.machine is None else len(view.machine.sample.gpus)
+            sections[n] = rows_of(n - 1, len(sections[n]) + min(spare * here // len(gpus), MOST_HISTORY * here + 1))
     return join_sections(sections, apart=spare >= 0)
 
 

@@ -8,7 +8,7 @@ from tuner_tui.core.units import format_percent
 from tuner_tui.inspection.hang import find_activity
 from tuner_tui.inspection.process_dump import ProcessDump, ThreadStack
 from tuner_tui.runs.supervise.stall import Inspection
-from tuner_tui.view.cells import WARN, Line, Style, TextSpan, line, shorten, wrapped_rows
+from tuner_tui.view.cells import WARN, Line, TextSpan, line, shorten, wrapped_rows
 
 MAX_FRAMES = 12
 """Calls shown of a thread; those in between are counted."""
@@ -17,9 +17,7 @@ MAX_FRAMES = 12
 def stack_rows(inspection: Inspection, width: int) -> list[Line]:
     """Return the rows of all processes. Threads that are only in libraries are counted, not shown."""
     hang = inspection.hang
-    style: Style = "bad" if hang.is_certain else ""
-    mark = f"{WARN} " if hang.is_certain else ""
-    rows = wrapped_rows(mark + hang.sentence, width, style)
+    rows = wrapped_rows(f"{WARN} " * hang.is_certain + hang.sentence, width, "bad" if hang.is_certain else "")
     rows += [row for fact in hang.evidence for row in wrapped_rows(f"· {fact}", width, "dim")]
     if inspection.elsewhere:
         ranks = ", ".join(map(str, inspection.elsewhere))

@@ -103,20 +103,11 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     loss = line("  ", TextSpan(loss_text, finite_style(state.loss))) if state.loss is not None else ()
     speed = line(f"  {align_right(f.significant(state.rates.steps_s), 5)} steps/s") if state.rates.steps_s else ()
     room = width - NARROWEST_BAR - 2 if done is not None else width
-    shown = _fitting(
-        {
-            "head": head,
-            "doing": doing,
-            "stopping": stopping,
-            "share": share,
-            "left": left,
-            "loss": loss,
-            "speed": speed,
-            "steps": steps,
-            "name": name,
-        },
-        room,
-    )
+    parts = {
+        "head": head, "doing": doing, "stopping": stopping, "share": share, "left": left, "loss": loss, "speed": speed,
+        "steps": steps, "name": name,
+    }  # fmt: skip
+    shown = _fitting(parts, room)
     bar_width = min(WIDEST_BAR, width - sum(map(line_width, shown.values())) - 1)
     bar = line(" ", *progress_bar(done, bar_width, tone)) if done is not None else ()
     order = ("head", "name", "doing", "stopping", "bar", "share", "steps", "left", "loss", "speed")

@@ -190,11 +190,8 @@ def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Line
     first, left = view.running[0], format_time_left(view)
     expected = "" if first.expected_s is None else f" of about {format_duration(first.expected_s)}"
     spent = "" if now_s is None else f" · {format_duration(now_s - first.t)}{expected}"
-    head = line(
-        TextSpan(f"▸ trial {first.trial.number}", "strong"),
-        f" · {format_changes(first.trial, start_settings(view))}{spent}",
-        f" · {left}" if left else "",
-    )
+    changes = f" · {format_changes(first.trial, start_settings(view))}{spent}{f' · {left}' if left else ''}"
+    head = line(TextSpan(f"▸ trial {first.trial.number}", "strong"), changes)
     return [head, *_labelled_rows("why", first.trial.reason, width)]
 
 

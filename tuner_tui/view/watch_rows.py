@@ -121,7 +121,9 @@ def job_rows(scene: JobScene, width: int, height: int) -> list[Line]:
         for column in COLUMNS
         if width >= column.from_width
     ]
-    top = job_heading(columns, scene.sort, width)
+    names = ((column, SORTED * (column.name == scene.sort) + column.heading) for column in columns)
+    cells = "".join(column.flush(name, column.width) for column, name in names)
+    top = line(TextSpan(shorten(" " * MARK + cells + "  job", width), "dim"))
     if not scene.jobs:
         return [top, line(TextSpan(f"  {scene.empty}", "dim"))]
     rows = [
@@ -137,18 +139,8 @@ def job_rows(scene: JobScene, width: int, height: int) -> list[Line]:
 
 def job_places(jobs: Sequence[WatchedJob], opened: frozenset[int]) -> list[Place]:
     """Return what the rows below the heading stand for, in order."""
-    return [
-        (job.pid, process)
-        for job in jobs
-        for process in (None, *(member.pid for member in job.processes if job.pid in opened))
-    ]
-
-
-def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Line:
-    """Return the column headings with a mark at the sort key."""
-    names = ((column, SORTED * (column.name == sort) + column.heading) for column in columns)
-    cells = "".join(column.flush(name, column.width) for column, name in names)
-    return line(TextSpan(shorten(" " * MARK + cells + "  job", width), "dim"))
+    opened_jobs = {job.pid: job.processes for job in jobs if job.pid in opened}
+    return [(job.pid, at) for job in jobs for at in (None, *(each.pid for each in opened_jobs.get(job.pid, ())))]
 
 
 def table_row(

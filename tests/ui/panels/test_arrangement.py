@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.geometry import Region
 
-from tuner_tui.ui.panels.arrangement import PAGES, STRIP, arrange
+from tuner_tui.ui.panels.arrangement import PAGES, STRIP, arrange, first_page
 
 sizes = st.tuples(st.integers(1, 400), st.integers(1, 200))
 
@@ -57,6 +57,12 @@ def test_before_a_run_its_panels_are_shown_only_when_asked_for(width: int, heigh
     assert set(before.boxes) == {"settings", "live", "troubles", STRIP}
     assert before.boxes["live"].height > arrange(width, height, "settings", 0).boxes["live"].height
     assert "plots" in arrange(width, height, "plots", 0, has_run=False).boxes
+
+
+def test_a_screen_of_one_panel_begins_with_what_is_trained_and_the_keys() -> None:
+    assert [first_page(*size) for size in ((80, 22), (120, 28), (120, 38), (200, 58))] == ["live"] * 2 + [
+        "settings"
+    ] * 2
 
 
 def test_the_form_is_whole_at_200_by_60() -> None:

@@ -224,19 +224,16 @@ class OutputPanel(Vertical, can_focus=True):
         return max(1, self.query_one(LogLines).size.height)
 
     def watch_log_window(self, old: LogWindow | None, new: LogWindow | None) -> None:
+        # The answer of a search begins with a match, and at another line than before.
+        is_elsewhere = self._searching and new is not None and (old is None or old.start != new.start)
         if new is None:
             self._position, self._match = LogScroll(), None
-        elif self._searching and self._is_search_result(old, new):
+        elif is_elsewhere and find_match(new, self._needle, -1, backwards=False) == 0:
             self._match = new.start  # the first line, which the lines before it belong to
             self._go(_back(self._position._replace(follow=False), new, -(self._height // 2), self._height))
         else:
             self._position = after_window(self._position, old, new, self._height)
         self._show()
-
-    def _is_search_result(self, old: LogWindow | None, new: LogWindow) -> bool:
-        """True if the window answers a search: it begins with a match and at another line than the old one."""
-        elsewhere = old is None or old.start != new.start
-        return elsewhere and find_match(new, self._needle, -1, backwards=False) == 0
 
     @on(LogLines.HeightChanged)
     def _fit_height(self) -> None:
@@ -258,7 +255,9 @@ class OutputPanel(Vertical, can_focus=True):
     def _where(self, window: LogWindow | None) -> str:
         if window is None or not window.lines:
             return ""
-        where = "following" if self._position.follow else f"{self._share(window)} · End follows"
+        at = window.anchors[min(self._position.top, len(window.anchors) - 1)]
+        share = format_share(at / window.total_bytes if window.total_bytes else None)
+        where = "following" if self._position.follow else f"{share} · End follows"
         searched = f"“{shorten(self._needle, MOST_NEEDLE)}” · " if self._needle else ""
         return f"{searched}{format_size(self._stable_size(window.total_bytes))} · {where}"
 
@@ -267,10 +266,6 @@ class OutputPanel(Vertical, can_focus=True):
         if not 0.9 * size_bytes <= self._shown_bytes <= size_bytes:
             self._shown_bytes = size_bytes
         return self._shown_bytes
-
-    def _share(self, window: LogWindow) -> str:
-        at = window.anchors[min(self._position.top, len(window.anchors) - 1)]
-        return format_share(at / window.total_bytes if window.total_bytes else None)
 
     def _go(self, move: ScrollResult) -> None:
         self._searching = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rich.segment import Segment
@@ -285,9 +286,9 @@ class SettingsPanel(Vertical):
         self.list.cursor = next(matches, self.list.cursor)
 
     def _fitting_groups(self, view: SettingsView) -> frozenset[str]:
-        """Return the first groups that fit without scrolling, without those of which only the command knows most."""
-        fields = group_fields(view.specs).items()
-        groups = [group for group, specs in fields if 2 * sum(s.name in view.unknown for s in specs) <= len(specs)]
+        """Return the first groups that fit without scrolling, at last those of which only the command knows most."""
+        fields = group_fields(view.specs)
+        groups = sorted(fields, key=lambda name: fmean(spec.name in view.unknown for spec in fields[name]) > 0.5)
         for count in range(len(groups), 0, -1):
             if len(form_rows(view, groups[:count], self.next_run)) <= self.list.size.height:
                 return frozenset(groups[:count])

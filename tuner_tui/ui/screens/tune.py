@@ -175,15 +175,17 @@ class TuneScreen(FullScreen):
         if not self.size.width:
             return
         wide = self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_ROWS
-        rows = min(len(self._head.rows(max(1, self.size.width - 2 * FRAME), 0)), self.size.height // 2) + FRAME
+        width, height = max(1, self.size.width - 2 * FRAME), self.size.height
+        rows = min(len(self._head.rows(width, 0)), height // 2) + FRAME
         if self._head.styles.height is None or self._head.styles.height.value != rows:
             self._head.styles.height = rows
         strip = self.query_one(PageTabs)
         strip.display, strip.shown = not wide, self.page
         self._trials.display = wide or self.page == "trials"
         self._skipped.display = wide or self.page == "skipped"
-        skipped = len(self._skipped.rows(max(1, self.size.width - 2 * FRAME), 0)) + FRAME
-        self._skipped.styles.height = min(skipped, self.size.height // 3) if wide else "1fr"
+        trials, skipped = (len(RowsPanel.rows(each, width, height)) + FRAME for each in (self._trials, self._skipped))
+        most = max(height // 3, height - rows - trials - 1)
+        self._skipped.styles.height = min(skipped, most) if wide else "1fr"
 
     on_resize = watch_page = _arrange
 
