@@ -16,6 +16,7 @@ LineOf = Literal["data", "training"]
 WORTH = 0.05
 """Of a step: what would win less is not offered."""
 SMALL_OPERATOR_S, MANY_CALLS = 30e-6, 300
+WAITS = {"ranks": "is the exchange with them, or the wait for it", "cores": "is a wait for a free core"}
 SYNCHRONISING = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
 WHERE = {
     "transfer": "in copies between host and GPU",
@@ -106,10 +107,8 @@ def _reason(bound: Bound, times: StepTimes, lines: Sequence[HotLine]) -> tuple[s
     if bound == "launch":
         part = max((part for part in times.parts if part.name != "data"), key=lambda part: part.seconds - part.own_s)
         return part.name, f"the GPU waits for its next kernel, most {WHERE.get(part.name, part.name)}"
-    if bound == "ranks":
-        return bound, "is the exchange with them, or the wait for it"
-    if bound == "cores":
-        return bound, "is a wait for a free core"
+    if bound in WAITS:
+        return bound, WAITS[bound]
     device = "CPU" if times.busy_s is None else "GPU"
     name, share = _largest(times)
     line = next((line.text for line in lines if line.of == "training" and name in WHERE.values()), None)
@@ -144,12 +143,11 @@ def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
     yield Gain("free cores: fewer threads and workers, or no other programs", shares["cores"])
     yield Gain("have batches ready in time: more loader workers, or cheaper samples and collate", shares["input"])
     for part in (part for part in times.parts if part.name != RANKS):
-        own = runs * _own_share(times, part)
-        yield Gain(f"less of the program's own code {WHERE.get(part.name, part.name)}", own)
+        own, where = runs * _own_share(times, part), WHERE.get(part.name, part.name)
+        yield Gain(f"less of the program's own code {where}", own)
         if part.name in OUTSIDE_MODULES:
-            fewer = f"fewer or cheaper operators {WHERE[part.name]}"
-            fewer = "a fused optimizer, or one with foreach" if part.name == "optimizer" else fewer
-            yield Gain(fewer, runs * times.share(part.seconds - part.own_s))
+            fused = "a fused optimizer, or one with foreach" if part.name == "optimizer" else ""
+            yield Gain(fused or f"fewer or cheaper operators {where}", runs * times.share(part.seconds - part.own_s))
     if "launch" in shares:
         yield Gain("launch less: torch.compile, CUDA graphs, larger batches", shares["launch"])
     waits = sum(row.seconds for row in times.operators if row.name in SYNCHRONISING)

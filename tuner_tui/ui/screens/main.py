@@ -95,7 +95,7 @@ class MainScreen(FullScreen):
     def on_mount(self) -> None:
         for name in ("findings", "selected"):  # the remedy under the cursor follows from both
             self.watch(self.query_one(TroubleshootingPanel), name, self._show_idle_keys, init=False)
-        for name in ("running", "context", "settings_view", "machine", "can_take_back", "outlook"):
+        for name in ("running", "context", "settings_view", "machine", "can_take_back", "outlook", "page"):
             self.watch(self, name, self._show_idle_keys)
         self.show_page(first_page(self.app.size.width, self.app.size.height - 2))
 
@@ -187,11 +187,7 @@ class MainScreen(FullScreen):
         self.query_one(PlotsPanel).loss = "live" not in arrangement.boxes
         self.query_one(PanelGrid).show(arrangement)
 
-    def watch_page(self) -> None:
-        self.arrange_panels()
-        self._show_idle_keys()
-
-    on_resize = on_troubleshooting_panel_rows_changed = arrange_panels
+    on_resize = watch_page = on_troubleshooting_panel_rows_changed = arrange_panels
 
     def show_page(self, page: str) -> None:
         self.page = page

@@ -278,10 +278,8 @@ class Session:
             output, until = (marked, None) if evaluates else (self._output_ended, size)
             self._written_phase = self.phase
             self._output_ended = size if evaluates and output is None else None
-            generates = (evaluates and self.generates) or None
-            self.report(
-                "phase", phase=self.phase, step=self.step, output=output, output_until=until, generates=generates
-            )
+            more = {"generates": True} if evaluates and self.generates else {}
+            self.report("phase", phase=self.phase, step=self.step, output=output, output_until=until, **more)
 
     def output_ended(self) -> None:
         """What is printed from here on belongs to the next phase, which may be known only later."""

@@ -181,14 +181,10 @@ class EvaluationSites:
 
 def generates(frame: FrameType | None) -> bool:
     """Whether the innermost function that says by its name what it is for generates samples, and does not evaluate."""
-    while frame is not None:
-        words = frozenset(frame.f_code.co_name.lower().split("_"))
-        if words & NAMES["evaluating_functions"]:
-            return False
-        if words & NAMES["generating_functions"]:
-            return True
-        frame = frame.f_back
-    return False
+    words: frozenset[str] = frozenset()
+    while frame is not None and not words & (NAMES["evaluating_functions"] | NAMES["generating_functions"]):
+        words, frame = frozenset(frame.f_code.co_name.lower().split("_")), frame.f_back
+    return words.isdisjoint(NAMES["evaluating_functions"]) and not words.isdisjoint(NAMES["generating_functions"])
 
 
 MIN_BLOCK_BATCHES = 3
