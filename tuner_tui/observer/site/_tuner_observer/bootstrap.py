@@ -47,6 +47,7 @@ class Observer:
         self._exit_reporter: ExitReporter | None = None
         self._early_modules: list[tuple[str, Any]] = []
         self._previous_excepthook = sys.excepthook
+        self._main_thread = get_ident()
         self.stack_dump = StackDump()
 
     @property
@@ -84,10 +85,11 @@ class Observer:
             self.exit_reporter.at_exit()
 
     def exits(self, status: Any) -> None:
-        if self.instrumentation is not None:
+        """Nothing else says with which code a process ends: exit handlers run when `SystemExit` is gone."""
+        if self.instrumentation is not None and get_ident() == self._main_thread:
             self.exit_reporter.exits(status)
 
-    def before_os_exit(self) -> None:
+    def before_os_exit(self, _: Any) -> None:
         """Write the last counters: `os._exit` runs no exit handlers."""
         if self.instrumentation is not None and self._session is not None and self._session.is_open:
             self.exit_reporter.write_last_counters()
@@ -145,29 +147,15 @@ def install(run_dir: str) -> None:
     call_safely(observer.stack_dump.hook_signal)
     install_import_hooks(observer.hooks())
     atexit.register(lambda: call_safely(observer.at_exit))
-    _hook_os_exit(observer)
-    _hook_sys_exit(observer)
+    os._exit = _calling_first(os._exit, observer.before_os_exit)
+    sys.exit = _calling_first(sys.exit, observer.exits)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: call_safely(observer.after_fork))
 
 
-def _hook_os_exit(observer: Observer) -> None:
-    original = os._exit
-
-    def _exit(status: int) -> None:
-        call_safely(observer.before_os_exit)
-        original(status)
-
-    os._exit = _exit  # type: ignore[assignment]
-
-
-def _hook_sys_exit(observer: Observer) -> None:
-    """Nothing else says with which code a process ends: exit handlers run when `SystemExit` is gone."""
-    original, main = sys.exit, get_ident()
-
+def _calling_first(original: Callable[[Any], Any], before: Callable[[Any], None]) -> Any:
     def exit(status: Any = None) -> None:
-        if get_ident() == main:
-            call_safely(observer.exits, status)
+        call_safely(before, status)
         original(status)
 
-    sys.exit = exit  # type: ignore[assignment]
+    return exit
