@@ -451,13 +451,13 @@ def keep_files(torch: Any) -> None:
     for name in ("remove", "unlink"):
         _refuse(os, name, lambda path, **options: not options and is_kept(path))
     _refuse(os, "symlink", lambda _, target, *__, **___: os.path.lexists(target))
-    _refuse(shutil, "rmtree", lambda path, *_, **__: any(map(is_kept, _files_below(path))))
+
+    def holds_kept(folder: Any, *_: Any, **__: Any) -> bool:
+        return any(is_kept(os.path.join(path, name)) for path, _, names in os.walk(folder) for name in names)
+
+    _refuse(shutil, "rmtree", holds_kept)
     replacing(builtins, "open")(opened)
     io.open = builtins.open  # pathlib's
-
-
-def _files_below(folder: Any) -> Iterator[str]:
-    return (os.path.join(path, name) for path, _, names in os.walk(folder) for name in names)
 
 
 def _refuse(owner: Any, name: str, is_refused: Callable[..., bool]) -> None:

@@ -138,7 +138,8 @@ def sample_lengths(
         return _arrow_lengths(dataset.with_format("arrow"), name, total, deadline, clock)
     lengths: dict[int, int] = {}
     differs = False
-    for index in _spread_indices(total):
+    stride = max(1, total // 1024)
+    for index in (index for first in range(stride) for index in range(first, total, stride)):  # spread evenly first
         length = _sample_length(dataset[index])
         if length is None:
             return {}
@@ -164,12 +165,6 @@ def _arrow_lengths(table: Any, name: str, total: int, deadline: float, clock: Ca
         if clock() > deadline:
             break
     return lengths
-
-
-def _spread_indices(total: int) -> Iterator[int]:
-    """All indices, those spread evenly over the dataset first."""
-    stride = max(1, total // 1024)
-    return (index for first in range(stride) for index in range(first, total, stride))
 
 
 def _sample_length(sample: Any) -> int | None:
