@@ -113,8 +113,7 @@ class LogReader:
         with self._open() as file:
             if not wanted or not file.size:
                 return LogMatch(None, True)
-            look = file.find_backwards if backwards else file.find_forwards
-            return look(wanted, min(max(0, start), file.size))
+            return file.find(wanted, min(max(0, start), file.size), backwards=backwards)
 
     @contextmanager
     def _open(self) -> Iterator[_File]:
@@ -164,26 +163,16 @@ class _File:
         unfinished = at_end and bool(lines) and self._read(end - 1, end) != b"\n"
         return LogWindow(lines, tuple(anchors), start, end, self.size, start == 0, at_end, unfinished)
 
-    def find_forwards(self, wanted: bytes, start: int) -> LogMatch:
-        """The first match from `start`; `wanted` is lower case."""
-        offset, limit = start, min(self.size, start + SEARCH_BYTES)
-        while offset < limit:
-            position = self._read(offset, offset + CHUNK_BYTES + len(wanted) - 1).lower().find(wanted)
+    def find(self, wanted: bytes, start: int, *, backwards: bool) -> LogMatch:
+        """The first match from `start`, or the last one that begins before it; `wanted` is lower case."""
+        limit = max(0, start - SEARCH_BYTES) if backwards else min(self.size, start + SEARCH_BYTES)
+        for edge in range(start, limit, -CHUNK_BYTES if backwards else CHUNK_BYTES):
+            offset, end = (max(limit, edge - CHUNK_BYTES), edge) if backwards else (edge, edge + CHUNK_BYTES)
+            block = self._read(offset, end + len(wanted) - 1).lower()
+            position = block.rfind(wanted) if backwards else block.find(wanted)
             if position >= 0:
                 return LogMatch(self.line_start(offset + position), True)
-            offset += CHUNK_BYTES
-        return LogMatch(None, limit >= self.size)
-
-    def find_backwards(self, wanted: bytes, start: int) -> LogMatch:
-        """The last match that begins before `start`; `wanted` is lower case."""
-        end, limit = start, max(0, start - SEARCH_BYTES)
-        while end > limit:
-            offset = max(limit, end - CHUNK_BYTES)
-            position = self._read(offset, end + len(wanted) - 1).lower().rfind(wanted)
-            if position >= 0:
-                return LogMatch(self.line_start(offset + position), True)
-            end = offset
-        return LogMatch(None, limit == 0)
+        return LogMatch(None, limit == (0 if backwards else self.size))
 
     def _line(self, start: int, end: int) -> str:
         raw = self._read(max(start, end - LINE_BYTES), end)
