@@ -82,15 +82,16 @@ def lost_gpu(situation: Situation) -> Finding | None:
 
 
 def driver_error(situation: Situation) -> Finding | None:
-    mine = {index for sample in situation.samples for index in gpu_indexes(situation, (sample,))}
-    for gpu in situation.samples[-1].gpus if situation.samples else ():
-        if gpu.xid is None or (mine and gpu.index not in mine):
+    faulty = [(gpu, gpu.xid) for sample in situation.samples[-1:] for gpu in sample.gpus if gpu.xid is not None]
+    mine = {index for sample in situation.samples if faulty for index in gpu_indexes(situation, (sample,))}
+    for gpu, xid in faulty:
+        if mine and gpu.index not in mine:
             continue
-        fault = xid_meaning(gpu.xid).fault
+        fault = xid_meaning(xid).fault
         age = gpu.xid_age_s
         when = () if age is None else (f"reported {format_short_duration(age)} before the newest sample",)
         evidence = (*when, XID_FAULTS[fault])
-        return finding("gpu-error", situation, *evidence, ladder=fault, gpu=gpu.index, error=format_xid(gpu.xid))
+        return finding("gpu-error", situation, *evidence, ladder=fault, gpu=gpu.index, error=format_xid(xid))
     return None
 
 
