@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,14 +83,8 @@ class LogReader:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def total_bytes(self) -> int:
-        try:
-            return self.path.lstat().st_size
-        except OSError:
-            return 0
-
     def tail(self, count: int) -> LogWindow:
-        return self.before(self.total_bytes(), count)
+        return self.before(sys.maxsize, count)
 
     def window(self, anchor: int, count: int) -> LogWindow:
         """`count` lines from the line that contains byte `anchor`."""

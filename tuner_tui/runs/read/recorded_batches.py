@@ -5,11 +5,13 @@ By the states of a run and of the one that it goes on from, it says whether it d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.json import Decoder
 
 from tuner_tui.core.files import read_data_file, read_regular
 from tuner_tui.inspection.faithful_resume import STEPS, Part, RankHistory, ResumeCheck, TrainingState, compare_resumed
@@ -46,17 +48,10 @@ def read_peaks(folder: RunFolder, state: RunState) -> tuple[RecordedPeak, ...]:
     """What held the memory of each rank that was recorded, the fullest first: of the run, or of its automatic retry."""
     retry = None if state.fell_back is None else folder.path.with_name(state.fell_back.into)
     for path in filter(None, (folder.path, retry)):
-        peaks = list(filter(None, map(_read_peak, path.glob("memory-rank*.json"))))
-        if peaks:
+        recorded = (_read_json(file, parse_peak) for file in path.glob("memory-rank*.json"))
+        if peaks := [peak for peak in recorded if peak is not None]:
             return tuple(sorted(peaks, key=lambda peak: -peak.peak_bytes))
     return ()
-
-
-def _read_peak(path: Path) -> RecordedPeak | None:
-    try:
-        return parse_peak(read_regular(path))
-    except (OSError, ValueError, RecursionError):  # no file of ours
-        return None
 
 
 def read_suspects(folder: RunFolder, state: RunState) -> Suspects:
@@ -74,19 +69,19 @@ def read_suspects(folder: RunFolder, state: RunState) -> Suspects:
 
 def read_rank_reports(folder: RunFolder) -> list[ReplayReport]:
     """Return what the ranks of a replay, whose folder this is, have written so far."""
-    reports = (_read_json(path, ReplayReport) for path in sorted(folder.path.glob("replay-rank*.json")))
+    reports = (_read_json(path, Decoder(ReplayReport).decode) for path in sorted(folder.path.glob("replay-rank*.json")))
     return [report for report in reports if report is not None]
 
 
 def read_replay(folder: RunFolder) -> Replay | None:
     """Return the result of the last replay of a run."""
-    return _read_json(folder.replay, Replay)
+    return _read_json(folder.replay, Decoder(Replay).decode)
 
 
-def _read_json(path: Path, kind: type[T]) -> T | None:
+def _read_json(path: Path, parse: Callable[[bytes], T]) -> T | None:
     try:
-        return msgspec.json.decode(read_regular(path), type=kind)
-    except (OSError, msgspec.MsgspecError):  # not there, or of another release
+        return parse(read_regular(path))
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):  # not there, or of another release
         return None
 
 
