@@ -13,9 +13,9 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import read_data_file, read_regular
+from tuner_tui.core.files import LineTail, read_data_file, read_regular
 from tuner_tui.runs.events.types import Checkpoint, Event, Saved
-from tuner_tui.runs.read.event_sampling import last_line_end, sampled_lines
+from tuner_tui.runs.read.event_sampling import sampled_new_lines
 from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record
@@ -127,7 +127,7 @@ def _reported(folder: RunFolder, kind: type[E]) -> list[E]:
     """The events of one kind, in order."""
     # Story events survive every sampling; looking for the word first saves parsing the counters in between.
     word = f'"{kind.kind}"'.encode()
-    lines = (line for path in folder.event_files() for line in sampled_lines(path, last_line_end(path)) if word in line)
+    lines = (line for path in folder.event_files() for line in sampled_new_lines(LineTail(path)) if word in line)
     return [event for event in decode_events(lines) if isinstance(event, kind)]
 
 

@@ -73,23 +73,17 @@ def sampled_new_lines(tail: LineTail, files: int = 1, sampling: Sampling = HISTO
 
     `files` is the number of event files of the run.
     """
-    if tail.offset == 0 and tail.size() > sampling.shared_by(files).whole_bytes:
-        end = last_line_end(tail.path)
-        yield from sampled_lines(tail.path, end, files, sampling)
+    share = sampling.shared_by(files)
+    if tail.offset == 0 and tail.size() > share.whole_bytes:
+        end = _last_line_end(tail.path)
+        yield from _sampled_lines(tail.path, end, share)
         tail.skip_to(end)
     yield from tail.lines()
 
 
-def sampled_lines(path: Path, size: int, files: int = 1, sampling: Sampling = HISTORY) -> Iterator[bytes]:
-    """A sample of the first `size` bytes of the file, in order, which ends with the last whole line.
-
-    Empty if the file cannot be read.
-    """
-    share = sampling.shared_by(files)
+def _sampled_lines(path: Path, size: int, share: Sampling) -> Iterator[bytes]:
+    """A sample of the first `size` bytes of the file, in order, which ends with the last whole line."""
     with suppress(OSError), opened_regular(path) as descriptor:
-        if size <= share.whole_bytes:
-            yield from os.pread(descriptor, size, 0).split(b"\n")
-            return
         block = os.pread(descriptor, CHUNK_BYTES, max(0, size - share.end_bytes))
         end = max(0, size - share.end_bytes) + block.find(b"\n") + 1
         story = _story(descriptor, end) if share.story else ()
@@ -97,7 +91,7 @@ def sampled_lines(path: Path, size: int, files: int = 1, sampling: Sampling = HI
         yield from os.pread(descriptor, size - end, end).split(b"\n")
 
 
-def last_line_end(path: Path) -> int:
+def _last_line_end(path: Path) -> int:
     """The offset after the last newline of the file; a place in the last line if that is longer than a chunk."""
     try:
         with opened_regular(path) as descriptor:

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuner_tui.core.files import opened_regular
+from tuner_tui.core.files import LineTail, opened_regular
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import Series, mean_rates, startup_phases
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint, lineage_checkpoint
-from tuner_tui.runs.read.event_sampling import SPREAD, last_line_end, sampled_lines
+from tuner_tui.runs.read.event_sampling import SPREAD, sampled_new_lines
 from tuner_tui.runs.read.reader import RunReader, read_brief
 from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder
@@ -100,7 +100,7 @@ def read_run_context(
         checkpoint = lineage_checkpoint(folder)
     except RecordError:
         checkpoint = None
-    lines = sampled_lines(folder.samples, last_line_end(folder.samples), sampling=SPREAD)
+    lines = sampled_new_lines(LineTail(folder.samples), sampling=SPREAD)
     samples = [sample for line in lines if (sample := decode_sample(line)) is not None]
     energy_kwh = gpu_energy_kwh(samples, training_gpus)
     cost = cost_text(energy_kwh, environ.get(PRICE_VARIABLE, ""))
