@@ -5,6 +5,7 @@ A message names the row, so that whoever added it finds the mistake.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ CRASH_KEYS = (
 )
 SIGNAL_KEYS = ("cause", "say", "signals", "spared", "confidence", "topic")
 GPU_KEYS = ("name", "memory", "architecture", "capability", "source")
+MATCHED_AT_START = {"log_lines.yaml"}
+"""Files whose expressions are compared with the beginning of a line only."""
 SETTINGS_OF_TOOLS = ("names", "values", "defaults", "also_read", "computed", "whole")
 """Parts of a tool in `tools.yaml` whose keys are names of settings."""
 
@@ -73,6 +76,29 @@ def test_files_are_read_as_yaml_defines_them(repository: Path) -> None:
     for path in (repository / "tuner_tui").rglob("*.yaml"):
         read, defined = parse_data_file(path), yaml.load(path.read_bytes(), yaml.CSafeLoader)
         assert repr(read) == repr(defined), path  # the order of keys and the types of numbers too
+
+
+def scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+    for part in node.value if isinstance(node, yaml.CollectionNode) else ():
+        for inner in part if isinstance(part, tuple) else (part,):
+            yield from scalars(inner)
+
+
+def test_no_expression_looks_ahead_from_every_position(repository: Path) -> None:
+    """It would take the square of the time: seconds for a long message. `^` in front, or `match`, looks once."""
+    texts = {path: path.read_text("utf-8") for path in (repository / "tuner_tui").rglob("*.yaml")}
+    nodes = (
+        (path.name, node)
+        for path, text in texts.items()
+        for node in scalars(yaml.compose(text, Loader=yaml.CSafeLoader))
+    )
+    assert [
+        f"{name}:{node.start_mark.line + 1}"
+        for name, node in nodes
+        if re.match(r"(?:\(\?\w+[:)])*\(\?!(?:\.|\[\\s\\S\])\*", node.value) and name not in MATCHED_AT_START
+    ] == []
 
 
 def test_the_second_of_two_keys_is_found() -> None:
