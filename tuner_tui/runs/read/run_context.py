@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuner_tui.core.files import LineTail, opened_regular
+from tuner_tui.core.files import LineTail
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import Series, mean_rates, startup_phases
@@ -30,8 +30,8 @@ PRICE_VARIABLE = "TUNER_KWH_PRICE"
 """Environment variable with the price of a kilowatt hour, such as `0.30 €` or `$0.12`."""
 PRICE = re.compile(r"(\D{0,4}?)\s*(\d+(?:[.,]\d+)?)\s*(\D{0,4})")
 MAX_PAST = 8
-HEAD_BYTES = 32 << 10
-"""The start of a run stands in so many bytes of its events."""
+HEAD_LINES = 128
+"""The start of a run stands in so many lines of its events."""
 
 
 class PastRun(Struct, frozen=True):
@@ -147,12 +147,8 @@ def _best_loss(root: Path, past: Iterable[PastRun]) -> EarlierLoss | None:
 
 def _startup_s(folder: RunFolder) -> float | None:
     """Seconds from the launch to the first step, from the first events of the run."""
-    try:
-        with opened_regular(folder.events) as descriptor:
-            head = os.pread(descriptor, HEAD_BYTES, 0)
-    except OSError:
-        return None
-    state = fold_all(RunState(), decode_events(head.split(b"\n")))
+    head = islice(LineTail(folder.events).lines(), HEAD_LINES)
+    state = fold_all(RunState(), decode_events(head))
     return None if state.first_step_t is None else sum(seconds for _, seconds in startup_phases(state, 0.0))
 
 
