@@ -104,7 +104,7 @@ class BaseApp(App[None]):
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         if self._unsettled or self._resize_timer is not None:
             return
-        if renderable is not None and self._cells.are_forgotten:
+        if renderable is not None and self._cells.are_forgotten and not self.is_headless:
             # Textual writes nothing in a batch, so that the whole frame after a change of size may be one of those.
             renderable = screen._compositor.render_update(full=True, screen_stack=self._background_screens)
         super()._display(screen, self._cells.wrap(renderable))
