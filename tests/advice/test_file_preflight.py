@@ -44,10 +44,12 @@ def checks(
         find_program=lambda name: None if name == "axolotl" and "axolotl" not in there else f"/bin/{name}",
         missing_modules=lambda names: [name for name in names if name not in there],
     )
-    file = TrainingFile(Path("/work/my.yml"), values, parsed, JOB)
+    tool = changes.pop("tool", None)
+    file = TrainingFile(Path("/work/my.yml"), values, parsed, JOB, tool and dialects()[tool])
     folder = changes.pop("state_folder", "/state")
+    interpreter = changes.pop("interpreter", python(accelerate="1.15.0"))
     inventory = replace(box(), **changes)
-    all_checks = file_checks(file, inventory, python(accelerate="1.15.0"), files, folder)
+    all_checks = file_checks(file, inventory, interpreter, files, folder)
     return {check.name: check for check in all_checks if check.state != "good"}
 
 
@@ -63,6 +65,15 @@ def test_what_is_missing_names_the_remedy(values: dict[str, Any], there: list[st
     check = checks(values, resolved(), tuple(there))[name]
     assert check.state == "wrong"
     assert advice in check.advice
+
+
+@pytest.mark.parametrize(
+    ("tool", "needs_peft"), [("trl", True), ("axolotl", True), ("hydra", False), ("litgpt", False)]
+)
+def test_a_tool_with_a_lora_of_its_own_needs_no_peft(tool: str, needs_peft: bool) -> None:
+    bare = replace(python(), packages={"torch": "2.13.0"})
+    asked = checks({"lora": {"r": 8}}, resolved(peft_method="lora"), ("axolotl",), tool=tool, interpreter=bare)
+    assert ("Packages" in asked) == needs_peft
 
 
 def test_the_model_the_disk_and_the_machine() -> None:

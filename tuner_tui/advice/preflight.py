@@ -32,7 +32,16 @@ from tuner_tui.memory.closed_form import (
 )
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.command_training import own_settings, takes_arguments
-from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, leaf_pattern, texts_in, to_fill_in
+from tuner_tui.settings.dialects.dialect import (
+    HF,
+    PLAIN,
+    TEMPLATE,
+    Dialect,
+    leaf_pattern,
+    placeholders,
+    texts_in,
+    to_fill_in,
+)
 from tuner_tui.settings.dialects.file_formats import form_of_file
 from tuner_tui.settings.dialects.script_search import MODULE, imported_packages, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options
@@ -306,7 +315,9 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
     packages = required_packages(file.values).items()
     is_whole = file.resolved.given.get("quantization") == "none"  # whatever a section says that a switch turns off
     needed = {n: entry for n, entry in packages if n in PACKAGES and not (is_whole and "load_in_" in entry)}
-    if file.resolved.settings.peft_method != "none":
+    tool = file.dialect  # several have a LoRA of their own
+    of_peft = tool is None or tool.extends_hf or "peft_method" in tool.values
+    if of_peft and file.resolved.settings.peft_method != "none":
         needed.setdefault("peft", f"peft_method {file.resolved.settings.peft_method}")
     missing = {name: entry for name, entry in needed.items() if name not in interpreter.packages}
     given_to_pip = read_data_file(REQUIREMENTS)["given_to_pip"]
@@ -369,9 +380,8 @@ def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightChec
     """Whether the files and folders that the file names are there, and all values are those of its user."""
     computes = form_of_file(file.path) == "python"  # `<source>` stands for what only the run knows
     texts = (text for text in texts_in(file.values) if not (computes and TEMPLATE.fullmatch(text)))
-    to_give = dict.fromkeys(text for text in texts if to_fill_in(text))
-    if to_give:
-        yield _check("values to give", texts=", ".join(map(shorten_text, to_give)), file=file.path)
+    if to_give := placeholders(texts, read_source(file.path)):
+        yield _check("values to give", texts=to_give, file=file.path)
     named = [entry for entry in named_paths(file.values, file.dialect) if not to_fill_in(entry.path)]
     missing = {entry.path: entry for entry in reversed(named) if not files.exists(entry.path)}
     for entry in reversed(missing.values()):

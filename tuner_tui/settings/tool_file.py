@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import unified_diff
 from itertools import pairwise
@@ -29,10 +29,10 @@ from tuner_tui.settings.dialects.dialect import (
     keys_in_file,
     leaf_pattern,
     names_of_transformers,
+    placeholders,
     read_settings,
     set_nested,
     texts_in,
-    to_fill_in,
     why_no_training,
     with_references,
     without_other_meanings,
@@ -245,11 +245,11 @@ def _notes_on_command(
     is_given = (path is None or form_of_file(path) == "yaml") and dialect.form != "overrides"
     of_file = [text for text in texts_in({} if file.words else file.values) if is_given or not TEMPLATE.fullmatch(text)]
     words = [] if job is None else [word for word in (*(file.words or job.command), file.folder) if "$" not in word]
-    if open_words := _placeholders(words):
+    if open_words := placeholders(words, "" if path is None else read_source(path)):
         reasons.append(f"it has placeholders to fill in: {open_words}")
     source_text = "" if path is None or file.words or form_of_file(path) == "python" else read_source(path)
     keys = pattern_of("key_to_fill_in").findall(source_text)
-    if open_values := ", ".join(filter(None, (_placeholders(of_file), *keys))):
+    if open_values := ", ".join(filter(None, (placeholders(of_file), *keys))):
         yield f"{Path(source).name} has placeholders to fill in: {open_values}"
     named = () if training is None or job is not None else (("model", training.model), ("data", training.data))
     if names := [f"{part} {name}" for part, name in named if name]:
@@ -263,10 +263,6 @@ def _notes_on_command(
         yield from (f"{path.name}{NOT_COMPLETE}{reason}" for reason in reasons)
         of_tool = f"this file configures {dialect.tool}, not a training: open the file or the script that is given it"
         yield of_tool if dialect.of_launcher else command_to_name(path)
-
-
-def _placeholders(texts: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(shorten_text(text.rpartition("=")[2]) for text in filter(to_fill_in, texts)))
 
 
 def _with_stated(job: CommandJob, settings: Mapping[str, Value], foreign: Mapping[str, str]) -> CommandJob:
@@ -501,12 +497,13 @@ def tool_of_file(file: ToolFile, path: Path | None) -> Dialect:
 
 
 class FileUpdate(Struct, frozen=True):
-    """The text of a tool's file before and after new values; `left_out` says which settings it cannot take, and why."""
+    """The text of a tool's file before and after new values; `left_out` says why it cannot take those `missing`."""
 
     path: Path
     before: str
     after: str
     left_out: tuple[str, ...] = ()
+    missing: frozenset[str] = frozenset()
     mark: bytes = b""
 
     @property
@@ -550,18 +547,20 @@ def update_tool_file(
     kept = {name: value for name, value in given.settings.items() if name not in names}
     wanted = structs.replace(settings, **kept)
     why = f"is auto in {path.name}, so that the Trainer puts its own in: give it to the training script"
-    after, left_out = before, [f"{name} {why}" for name in of_trainer]
+    after, left_out, missing = before, [f"{name} {why}" for name in of_trainer], {*of_trainer}
     # One at a time, so that one that the file cannot take is reported alone; `kept` too, which may share a key with it.
     for name in (setting for setting in FIELDS if setting in names or setting in kept):
         changes = file_changes(tool, parse_file(after, path).values, wanted, [name], targets)
         left_out += changes.notes
+        missing |= {*changes.unsupported}
         try:
             after = patch_file(after, changes.values, path)
         except SettingsError as error:
             left_out.append(str(error))
+            missing.add(name)
     with path.open("rb") as opened:
         mark = BOM_UTF8 if opened.read(len(BOM_UTF8)) == BOM_UTF8 else b""
-    return FileUpdate(path, text, after.replace("\n", line_end), tuple(left_out), mark)
+    return FileUpdate(path, text, after.replace("\n", line_end), tuple(left_out), frozenset(missing), mark)
 
 
 TOOL_FILE_SUFFIXES = (*CONFIGURATIONS, *SCRIPT_FORMS, "MLproject")

@@ -120,6 +120,14 @@ def test_data_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
         measure_lengths(_command(("train",), data="pairs.jsonl", cwd=str(tmp_path)), Path(sys.executable))
 
 
+def test_who_waits_is_told_before_anything_is_started(chats: Path) -> None:
+    notes: list[str] = []
+    job = BuiltinJob(model="gpt2", task="causal-lm", data=str(chats))
+    with pytest.raises(TraceError):
+        measure_lengths(job, Path("/no/python"), before=lambda: notes.append("measuring"))
+    assert notes == ["measuring"]
+
+
 def test_turns_by_names_of_their_own_have_their_texts(tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text(json.dumps({"id": 1, "conversation": [{"human": "h" * 40, "bot": "b" * 39}]}))
     result = measure_lengths(_command(("train",), data="own.jsonl", cwd=str(tmp_path)), Path(sys.executable))

@@ -160,6 +160,20 @@ def test_what_needs_workers_is_off_without_them(tmp_path: Path) -> None:
     assert values.get("dataloader_prefetch_factor") is None
 
 
+def test_workers_stay_where_what_needs_them_cannot_be_switched_off(tmp_path: Path) -> None:
+    file = tmp_path / "my.yml"
+    text = (
+        "model_name_or_path: gpt2\ndataset_name: d\nper_device_train_batch_size: 2\nbf16: true\n"
+        "dataloader_num_workers: 4\ndataloader_persistent_workers: &on true\nuse_cache: *on\n"
+    )
+    file.write_text(text)
+    result = caller(box(make_gpu("T4", gib=15.0), cores=1))(str(file), "--write")
+    assert result.exit_code == 0
+    assert "dataloader_num_workers: 4\n" in file.read_text()
+    assert "bf16: false\n" in file.read_text()
+    assert "dataloader_num_workers stay as they are" in result.stderr
+
+
 def test_a_file_that_keeps_its_training_on_the_processor_gets_its_values(tmp_path: Path) -> None:
     file = tmp_path / "arguments.yaml"
     file.write_text("model_name_or_path: gpt2\ndataset_name: d\nuse_peft: true\nbf16: true\nuse_cpu: true\n")

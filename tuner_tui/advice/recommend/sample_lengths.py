@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,6 @@ from tuner_tui.settings.model import Settings
 
 MOST_SAMPLES, MOST_SECONDS = 2_000, 10.0
 """How many samples are measured, and for how long."""
-TIMEOUT_S = 240.0
 MEGABATCHES = 50
 """Transformers sorts at most as many batches at a time by length, and fewer than a quarter of all."""
 SEED = 7
@@ -96,11 +96,14 @@ class SampleLengths(Struct, frozen=True, dict=True):
         return PaddedBatches(1 - sum(cut) / count / longest, 1 - sum(cut) / padded)
 
 
-def measure_lengths(job: Job, python: Path, *, cached_only: bool = False) -> SampleLengths | None:
+def measure_lengths(
+    job: Job, python: Path, *, cached_only: bool = False, before: Callable[[], None] = lambda: None
+) -> SampleLengths | None:
     """The lengths of the samples of the job's data, a random part of them, counted by the Python that trains.
 
     Relative names start from the folder of the job. The answer is kept until a file changes; with `cached_only` nothing
-    is started. None where the data is not here. Raises `TraceError` where it cannot be read.
+    is started, and `before` is called if anything is. None where the data is not here. Raises `TraceError` where it
+    cannot be read.
     """
     if isinstance(job, CommandJob) and job.model is None and job.task is None:
         return None  # nothing says that it trains on text
@@ -118,7 +121,8 @@ def measure_lengths(job: Job, python: Path, *, cached_only: bool = False) -> Sam
         if cached_only:
             return None
         files = [str(path) for name in here for path in _files_of(name, folder)]
-        answer = ask_trainer(python, request, TIMEOUT_S, "measure-data")
+        before()
+        answer = ask_trainer(python, request, verb="measure-data")
         entry.write(answer, files)
     on = {key for key, value in own_options(job).items() if str(value).lower() == "true"}
     packed, padded = not on.isdisjoint(words_of("packs")), not on.isdisjoint(words_of("pads"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,20 +27,21 @@ from tuner_tui.core.files import write_durable
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.known_gpus import PROCESSOR, planned_interpreter, planned_inventory
 from tuner_tui.memory.model_shape import download_hint, read_config
-from tuner_tui.memory.trace import TraceError
+from tuner_tui.memory.trace import TIMEOUT_S, TraceError
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
-from tuner_tui.settings.model import OriginKind, Resolved
+from tuner_tui.settings.model import OriginKind, Resolved, Settings
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_planned
-from tuner_tui.settings.rules import find_problems
+from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.settings.tool_file import update_tool_file
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS
 
 ASSUMED_CAPABILITY = (8, 0)
+MINUTES = round(TIMEOUT_S / 60)
 
 
 @taking(PlanOptions)
@@ -153,11 +155,15 @@ def print_patch(
     targets = None if machine.interpreter is None else machine.interpreter.training_arguments
     settings = recommendation.settings
     # What the file says may not go with the new values: persistent workers with none.
-    after = replace(resolved.settings, **{name: getattr(settings, name) for name in names})
-    for problem in find_problems(after, gpus=None, interpreter=None):
-        if problem.severity == "error" and names & {*problem.fields} and not flags & problem.fix.keys():
+    for problem in conflicts(resolved.settings, settings, names):
+        if not flags & problem.fix.keys():
             names, settings = names | problem.fix.keys(), replace(settings, **problem.fix)
     update = update_tool_file(path, settings, names, targets, flags)
+    left_out = list(update.left_out)
+    while tied := conflicts(resolved.settings, settings, names - update.missing - flags):
+        names -= {name for problem in tied for name in problem.fields} - flags
+        left_out += [f"{' and '.join(problem.fields)} stay as they are: {problem.sentence}" for problem in tied]
+        update = update_tool_file(path, settings, names, targets, flags)
     try:
         if write and update.diff:
             write_durable(path, update.content, overwrite=True)
@@ -166,10 +172,17 @@ def print_patch(
     typer.echo(update.diff, nl=False)
     for setting in (setting for setting in recommendation.advised if setting.name in names - flags):
         print_note(f"{setting.name}: {setting.reason}")
-    for note in update.left_out:
+    for note in left_out:
         print_note(f"Left out: {note}")
     if not update.diff:
         print_note(f"{path} needs no change.")
+
+
+def conflicts(settings: Settings, changed: Settings, names: Collection[str]) -> list[Problem]:
+    """Return the errors of `settings` with the values that `changed` has for `names`, in which one of these is."""
+    after = replace(settings, **{name: getattr(changed, name) for name in names})
+    problems = find_problems(after, gpus=None, interpreter=None)
+    return [problem for problem in problems if problem.severity == "error" and {*names} & {*problem.fields}]
 
 
 def preset_batch_change(
@@ -230,15 +243,16 @@ def print_tracing(model: str | None, traces: int = 1) -> None:
         print_note(f"Asking the Hub for the configuration of {model} …")
         return
     number = "once" if traces == 1 else f"with {traces} different settings"
-    print_note(f"Tracing {model} {number} on the CPU; it is kept for the next time …")
+    print_note(f"Tracing {model} {number} on the CPU, for {MINUTES} minutes at most; it is kept for the next time …")
 
 
 def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> SampleLengths | None:
     """Return the lengths of the job's samples; None where its data is not here, or with a note cannot be read."""
     if machine.interpreter is None or machine.interpreter.problem is not None:
         return None
+    note = f"Measuring the samples of {job.data}, for {MINUTES} minutes at most …"
     try:
-        return measure_lengths(job, Path(machine.interpreter.path))
+        return measure_lengths(job, Path(machine.interpreter.path), before=partial(print_note, note))
     except TraceError as error:
         print_note(f"The lengths of the samples are not known. {error}")
         return None

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path, PurePath
@@ -204,7 +204,8 @@ def write_settings(
 
 
 def _no_place(dialect: Dialect, name: str, settings: Settings) -> str:
-    return f"no key of {dialect.tool} is known for {name} {getattr(settings, name)}"
+    owner = "the configuration" if dialect.form == "overrides" else dialect.tool  # Hydra itself has none
+    return f"no key of {owner} is known for {name} {getattr(settings, name)}"
 
 
 def dialect_keys(dialect: Dialect, name: str) -> frozenset[str]:
@@ -445,6 +446,17 @@ def names_of_transformers(keys: Collection[str]) -> bool:
 def to_fill_in(value: object) -> bool:
     """Whether a text stands for a value that its reader puts in: `path/to/data`, `{TBD}`, `--model <model_name>`."""
     return isinstance(value, str) and pattern_of("to_fill_in").search(value.rpartition("=")[2]) is not None
+
+
+def placeholders(texts: Iterable[str], source: str = "") -> str:
+    """The texts to fill in, each by the name of the variable that a script of `source` puts it in, where it has one."""
+
+    def named(text: str) -> str:
+        text = text.rpartition("=")[2]
+        variable = re.search(rf"(?m)^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?{re.escape(text)}", source)
+        return shorten_text(text if variable is None else variable[1])
+
+    return ", ".join(dict.fromkeys(map(named, filter(to_fill_in, texts))))
 
 
 def texts_in(values: object) -> Iterator[str]:
