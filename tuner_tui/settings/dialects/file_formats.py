@@ -244,6 +244,8 @@ def file_changes(
             reasons = [f"{name} is {foreign[name]} in the file, a name of another library"]
         else:
             reasons = [why for key in new.values() if key not in flat and (why := _no_place(dialect, file_values, key))]
+        if reasons and name in given:
+            reasons = [f"the file has another name for {name} than {' and '.join(new.values())}: change it by hand"]
         if reasons:  # a part of a setting may say another one
             unsupported.append(name)
             notes += reasons
@@ -285,7 +287,7 @@ def _is_default(key_path: str, value: Any, flat: Mapping[str, Any]) -> bool:
 def _no_place(dialect: Dialect, file_values: Mapping[str, Any], key_path: str) -> str | None:
     """Why the file cannot take a key that it does not have; None if it can."""
     if dialect.form == "overrides":
-        return f"{key_path} is not in the file, though perhaps in another one of the configuration"
+        return f"{key_path} is not in the file: another one of the configuration may have it, or the program lacks it"
     section = key_path.rpartition(".")[0]
     if dialect.takes_more is False or (dialect.takes_more is not None and not dialect.takes_more(file_values, section)):
         return f"{key_path} is not in the file, and the script that reads it may have no such argument"

@@ -232,10 +232,11 @@ def _best_command(
         for name, file in reversed(trains)
         if script_of(file.words) not in programs or not TRAINING_WORDS.isdisjoint(file.words)
     }
+    also = [name.strip() for name, file in sure if file.words not in by_words]
     if len(by_words) < 2:
-        return next((file for _, file in by_words.values()), None)
-    names = ", ".join(dict.fromkeys(name.strip() for name, _ in reversed(by_words.values())))
-    several = f"it starts {len(by_words)} trainings: {shorten_text(names, LONGEST_NAMES)}"
+        return next((replace(file, more=(*file.more, *also)) for _, file in by_words.values()), None)
+    names = ", ".join(dict.fromkeys((*(name.strip() for name, _ in reversed(by_words.values())), *also)))
+    several = f"it starts {len(by_words) + len(also)} trainings: {shorten_text(names, LONGEST_NAMES)}"
     first, *others = (file for _, file in reversed(by_words.values()))
     shared = dict(item for item in first.values.items() if all(item in file.values.items() for file in others))
     # A file that commands of several programs name has no one use.

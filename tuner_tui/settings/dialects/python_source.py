@@ -328,7 +328,8 @@ def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...]
     edits: list[tuple[int, int, int, str]] = []
     for (key,), value in changes.items():
         section, _, name = key.rpartition(".")
-        places = [(index, call) for index, parsed in enumerate(sources) for of, call in _calls(parsed) if of == section]
+        calls = [(index, row) for index, parsed in enumerate(sources) for row in (*_calls(parsed), *_dicts(parsed))]
+        places = [(index, call) for index, (of, call) in calls if of == section]
         if not places or key.endswith(CALLED):
             raise SettingsError(f"{source}: {key.removesuffix(CALLED)} is in no call of it: change it by hand")
         edits.append(_edit(sources, places, bound, name, value, source))
@@ -399,6 +400,16 @@ def _calls(parsed: _Source) -> Iterator[tuple[str, ast.Call]]:
             continue  # a Trainer sets all seeds by its own arguments
         if section is not None:
             yield section, node
+
+
+def _dicts(parsed: _Source) -> Iterator[tuple[str, ast.Call]]:
+    """The calls `dict(...)` that names are bound to, after the dotted key that a module of settings has for each."""
+    bound = [node for node in parsed.nodes if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)]
+    entries: list[tuple[str, ast.expr]] = [(unparsed(node.targets[0]), node.value) for node in reversed(bound)]
+    for section, node in entries:  # grows
+        if isinstance(node, ast.Call) and last_name(node.func) == "dict":
+            yield section, node
+            entries += ((f"{section}.{word.arg}", word.value) for word in node.keywords)
 
 
 def _section(call: ast.Call) -> str | None:
@@ -537,13 +548,23 @@ def _known_names(
 def _constants(modules: Sequence[str], script: str, options: Mapping[str, object]) -> dict[str, Any]:
     """The constants, and the fields of classes, that have the same value in all modules that bind them.
 
-    A class that is named nowhere but where it begins is of another script than `script`. A field that is a section of
+    A class that is named nowhere but where it begins is of another script than `script`; one that is made of a section
+    which a function is given has its values there. A field that is a section of
     its own (`model: ModelConfig`) has none; what a module does when started or is given by its caller does not count.
     """
     init, number, other = map(pattern_of, ("init_of_no_configuration", "default_of_parameter", "class_of_other_work"))
     used = Counter(WORD.findall("\n".join((script, *modules))))
     class_of_code = re.compile(r"(?m)^class[ ]+(\w+)[^\n]*:\n(?:[ \t][^\n]*\n|\n)*")
-    modules = [class_of_code.sub(lambda match: match[0] if used[match[1]] > 1 else "", text) for text in modules]
+    made = Counter(
+        name
+        for text in modules
+        for name, word in re.findall(r"\b(\w+)\(\*\*(\w+)\)", text)
+        if re.search(rf"\bdef \w+\((?:[^()]|\([^()]*\))*?\b{word}\b", text)
+    )
+    modules = [
+        class_of_code.sub(lambda match: match[0] if used[match[1]] > 1 and not made[match[1]] else "", text)
+        for text in modules
+    ]
     bodies = (other.sub("", text.partition("\nif __name__")[0]) for text in modules)
     modules = [init.sub(lambda match: number.sub("=_", match[0]), text) for text in bodies]
     bound: list[tuple[str, Any]] = []
