@@ -64,9 +64,10 @@ async def test_a_note_stands_above_the_keys_in_place_of_the_one_before() -> None
     box, sentence = FakeBox(), "Starting llama-1b-sft on GPU 0 with the settings shown here"
     async with box.app().run_test(size=(80, 24), notifications=True) as pilot:
         await until(pilot, settled(pilot, box))
-        for note in ("Queueing …", sentence):
-            app_of(pilot).show_note(note)
-            await until(pilot, lambda note=note: note in screen_text(pilot.app))
+        app_of(pilot).show_note("Queueing …")
+        await until(pilot, lambda: "Queueing …" in screen_text(pilot.app))
+        app_of(pilot).show_note(sentence)
+        await until(pilot, lambda: sentence in screen_text(pilot.app))
         *above, note, keys = screen_text(pilot.app).splitlines()
         assert note.strip("▌ ") == sentence
         assert "q Quit" in keys

@@ -176,7 +176,7 @@ def estimate_duration(
         return _estimate_from_runs(samples, alike, 0.0, "with these settings")
     if same:
         promises = {remedy.title: remedy.speed for remedy in remedies if remedy.speed is not None}
-        slowest, fastest = map(math.prod, zip((1, 1), *promises.values(), strict=True))
+        slowest, fastest = (math.prod(speeds) for speeds in zip((1.0, 1.0), *promises.values(), strict=True))
         doubt, how = OTHER_SETTINGS, f"with other settings (± {format_share(OTHER_SETTINGS)} added)"
         if promises:
             doubt, how = 0.0, f"and what {' and '.join(promises)} promises"
