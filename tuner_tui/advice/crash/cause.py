@@ -38,7 +38,7 @@ from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Finished, OutOfMemory
+from tuner_tui.runs.events.types import Finished, OutOfMemory, Raised
 from tuner_tui.runs.log_parsing.crash_table import KILLED, CrashPattern, crash_table, explain_signal, first_of
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, reports_progress, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import NEAR, NEVER_BEGUN, FailureMatch, Judgement, judge
@@ -123,7 +123,7 @@ def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
     where, ran_out = _normalize_location(event.where), isinstance(event, OutOfMemory)
     evidence = (quote_log(event.message if isinstance(event, OutOfMemory) else f"{event.type}: {event.message}"),)
     if pattern is None or pattern.cause != cause:
-        sentence = "The GPU's memory is full" if isinstance(event, OutOfMemory) else f"The training raised {event.type}"
+        sentence = f"The training raised {event.type}" if isinstance(event, Raised) else "The device's memory is full"
         return CrashCause(cause, sentence, "certain", evidence, where, message=event.message)
     confidence, subject = "certain" if ran_out else pattern.confidence, subject_of(cause, event.message)
     return CrashCause(cause, pattern.sentence, confidence, evidence, where, subject, event.message, pattern.topic)
