@@ -194,6 +194,7 @@ class JobScreen(Dialog["Job"]):
         self._pause = self.set_timer(PREVIEW_AFTER_S, self._show_preview)
 
     def _show_preview(self) -> None:
+        self.query_one("#preview", Label).update("")
         self.run_worker(self._read_preview(), exclusive=True)
 
     async def _read_preview(self) -> None:
@@ -204,8 +205,7 @@ class JobScreen(Dialog["Job"]):
         else:
             text, wrong = await self._preview(job), False
         for preview in self.query("#preview").results(Label):  # none if the dialog was closed meanwhile
-            preview.update(text)
-            preview.set_class(wrong, "-wrong")
+            preview.set_class(wrong, "-wrong").update(text)
 
     @on(Choice.Changed, "#job-kind")
     async def _kind_changed(self, event: Choice.Changed) -> None:
