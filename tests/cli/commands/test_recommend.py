@@ -39,7 +39,7 @@ def test_setting_value_reason_and_source_stand_in_columns(call: Call) -> None:
     assert "T4 (Turing 7.5) has fp16 tensor cores" in row
     assert all(len(line) <= 120 for line in lines)
     assert "Effective batch  32 × 1 = 32  (micro batch × accumulation)" in lines
-    assert any("tuning for GPU utilisation" in line for line in lines)
+    assert any("a badly used GPU" in line for line in lines)
 
 
 def test_what_was_considered_and_left_is_told(call: Call) -> None:
