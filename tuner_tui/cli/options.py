@@ -39,8 +39,8 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         cls=RootGroup,
         help="Watch, tune and diagnose PyTorch and Hugging Face trainings.\n\n"
-        "`tuner-tui` opens the screen, `tuner-tui RUN|PRESET|FILE` opens it on a run, a preset or a settings file, and "
-        "`tuner-tui -- COMMAND` trains a command without the screen.\n\n"
+        "`tuner-tui` opens the screen, `tuner-tui RUN|PRESET|FILE` opens it on a run, preset or configuration file, "
+        "and `tuner-tui -- COMMAND` trains a command without the screen.\n\n"
         "The screen takes --theme light, --ascii, --set K=V, --interpreter PATH and --fallback N: "
         "`tuner-tui screen --help`.",
         no_args_is_help=False,
@@ -167,7 +167,7 @@ SettingValues = Annotated[
         "--set",
         metavar="K=V",
         autocompletion=complete_setting,
-        help="Override a setting; with run and tune also model, task and data.",
+        help="Override a setting, as in per_device_train_batch_size=8; with run and tune also model, task or data.",
     ),
 ]
 OtherGpus = Annotated[

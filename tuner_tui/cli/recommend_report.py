@@ -79,7 +79,7 @@ def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation, 
         named = named_model(job)
         unnamed = "your command; its model and task are unknown (--model, --task)"
         return f"{named}; its task is unknown (--task)" if named else unnamed
-    whose = ", the job of the tuning notes" if job == DEFAULT_JOB else ""
+    whose = ", the default job" if job == DEFAULT_JOB else ""
     is_known = whose or isinstance(job, BuiltinJob) or "max_length" in {*recommendation.values, *resolved.origins}
     assumed = "" if is_known else "an assumed "
     tokens = f"{assumed}{recommendation.settings.max_length:,} tokens a sample"

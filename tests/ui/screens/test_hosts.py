@@ -98,7 +98,7 @@ async def test_enter_shows_the_host_under_the_cursor_with_its_jobs_until_escape(
         told.put((replace(later, machine=None), *HOSTS[1:]))
         await press_until(pilot, lambda: app.screen is app.watch_screen, "escape")
         await until(pilot, lambda: "2 of 5 answer" in screen_text(app))
-        await press_until(pilot, lambda: "has not answered yet" in said(pilot), "enter")
+        await press_until(pilot, lambda: "it has not answered" in said(pilot), "enter")
         told.put(())
 
 

@@ -25,8 +25,8 @@ def batches(
 ) -> None:
     """Show the steps whose loss is not finite or jumps, and the rows of the data in their batches.
 
-    Rows are numbered as in the dataset that the DataLoader was given, from 0. The newest thousands of steps are kept;
-    of a stream the rows are not known. What the rows of a step hold is shown once it was replayed.
+    Rows are numbered as in the dataset that the DataLoader was given, from 0. Older steps of a long run are
+    dropped; of a stream the rows are not known. What the rows of a step hold is shown once it was replayed.
     """
     folder = find_run_or_exit(run)
     recorded = read_batches(folder)

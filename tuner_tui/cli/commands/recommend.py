@@ -64,8 +64,8 @@ def recommend(
     Also lists what was considered and not recommended. `--gpu cpu` is for a training without a GPU. The values and the
     job of a preset, and those of --set, are kept; --write puts them into FILE.
 
-    Without a preset, a model or a command, the job is that of the tuning notes: classification of 128 tokens with
-    a model of BERT's size.
+    Without a preset, a model or a command, the default job is classification of 128 tokens with a model of BERT's
+    size.
     """
     words = plan.words or []
     runs = bool(words) and "/" in words[0] and os.access(words[0], os.X_OK) and Path(words[0]).is_file()

@@ -17,7 +17,7 @@ from tuner_tui.view.finding_rows import replay_rows
 def replay(
     run: RunName = None,
     step: Annotated[
-        int | None, typer.Option("--step", metavar="N", min=1, help="Look for it in this step instead.")
+        int | None, typer.Option("--step", metavar="N", min=1, help="Look for the cause in this step instead.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

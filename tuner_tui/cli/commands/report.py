@@ -21,7 +21,7 @@ from tuner_tui.view.end_card import end_scene
 def report(
     run: RunName = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write FILE.md, FILE.svg or FILE.html instead.")
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write FILE.md, .svg or .html, not to stdout.")
     ] = None,
 ) -> None:
     """Write how a run ended, with its charts: as Markdown, or as one SVG or HTML file.

@@ -149,7 +149,7 @@ def tune(
         ),
     ] = None,
     most_minutes: Annotated[
-        float, typer.Option(metavar="M", min=0.1, help="Time limit of the tuning.")
+        float, typer.Option(metavar="M", min=0.1, help="Time limit of the tuning, in minutes.")
     ] = DEFAULT_MINUTES,
     save_as: Annotated[
         str | None, typer.Option(metavar="NAME", help="Save the winner as this preset; default: PRESET-tuned.")
