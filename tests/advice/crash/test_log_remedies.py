@@ -50,6 +50,12 @@ def test_evaluation_is_told_of_predictions_and_metrics() -> None:
     assert "preprocess_logits_for_metrics" in offered
 
 
+@pytest.mark.parametrize(("given", "is_offered"), [("[20]", False), ("[5, 2]", True)])
+def test_a_shape_that_lacks_a_dimension_is_no_multiple(given: str, is_offered: bool) -> None:
+    names = {remedy.name for remedy in remedies(f"RuntimeError: shape mismatch: plates of [20, 2], rims of {given}")}
+    assert ("multiple-size" in names) is is_offered
+
+
 FULL = "CUDA out of memory. Tried to allocate 98.00 MiB (GPU 0; 15.90 GiB total capacity; {} already allocated; 51.75 MiB free; {} reserved in total by PyTorch)"  # noqa: E501
 
 

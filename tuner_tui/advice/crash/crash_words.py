@@ -51,8 +51,7 @@ def facts_in(text: str, log: Sequence[str] = ()) -> tuple[Remedy, ...]:
         if compiled(row["form"]).search(text) and any(map(compiled(row.get("log", "")).search, (text, *log)))
     )
     texts = first_form(rows, text)
-    source = "the numbers and names of the message"
-    return (Remedy(title=texts[0], why=texts[1], name=texts[2], source=source),) if texts else ()
+    return (Remedy(texts[0], texts[1], name=texts[2], source="the numbers and names of the message"),) if texts else ()
 
 
 def advice_in(message: str) -> tuple[Remedy, ...]:
@@ -135,5 +134,6 @@ def relation_of_sizes(message: str) -> str | None:
     low, high = sorted(next((pair for pairs in alike for pair in pairs if pair[0] != pair[1]), (0, 0)))
     if high == low + 1 > 16:  # smaller ones are numbers of things, not lengths
         return "off-by-one"
-    low, high = sorted(map(math.prod, shapes[:2])) if len(shapes) == 2 else (0, 0)
+    is_pair = len(shapes) == 2 and max(shapes)[: len(min(shapes))] != min(shapes)  # not one within the other
+    low, high = sorted(map(math.prod, shapes[:2])) if is_pair else (0, 0)
     return "multiple" if low > 4 and high % low == 0 and high > low else None
