@@ -135,7 +135,7 @@ def classify(failure: Failure) -> CrashPattern | None:
     by_headline = first_of(messages, failure.headline)
     by_frames = _classify_by_frames(failure, by_headline)
     by_class = next(filter(None, map(crash_table().classes.get, _class_names(failure.type))), None)
-    if by_class is not None and by_class.consequence:
+    if by_class is not None and by_class.consequence and by_class.cause == "worker-crash":
         by_frames = None  # where it waited for the process that died
     if by_frames is not None and not by_frames.raised:
         return by_frames
