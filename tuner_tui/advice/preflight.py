@@ -20,7 +20,7 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB, format_size
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
-from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
+from tuner_tui.hardware.inventory import GpuProblemKind, Inventory
 from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.memory.closed_form import (
     BUILT_IN,
@@ -86,8 +86,7 @@ def preflight_checks(
     """All checks, the most important first; of settings that are `unknown` nothing is said."""
     return (
         *interpreter_checks(interpreter, job),
-        *gpu_checks(inventory),
-        *compatibility_checks(inventory, interpreter),
+        *gpu_checks(inventory, interpreter),
         *host_checks(inventory),
         *offload_checks(inventory, settings, job),
         *settings_checks(inventory, interpreter, settings, job, unknown),
@@ -121,8 +120,8 @@ def missing_packages(interpreter: Interpreter, job: BuiltinJob | CommandJob) -> 
     return tuple(name for name in needed if name not in interpreter.packages)
 
 
-def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
-    """Checks that the GPUs respond, which of them a training sees, and whether others use them."""
+def gpu_checks(inventory: Inventory, interpreter: Interpreter) -> Iterator[PreflightCheck]:
+    """Checks that the GPUs respond, which a training sees, whether others use them and torch runs on them."""
     for problem in inventory.problems:
         none = problem.kind in NO_GPU_KINDS
         yield PreflightCheck("GPU", "warning" if none else "wrong", problem.sentence, problem.advice)
@@ -139,10 +138,6 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         yield _check("unequal gpus", select=select_gpus(best), best=describe_gpus(best))
     if (occupied := occupied_gpus(gpus)) is not None:
         yield _check("occupied", occupied=occupied)
-
-
-def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iterator[PreflightCheck]:
-    """Checks that the interpreter's torch runs on the GPUs."""
     misfits = find_incompatibilities(inventory, interpreter)
     yield from (PreflightCheck("torch and GPU", "wrong", problem.sentence, problem.advice) for problem in misfits)
     if inventory.gpus and "torch" in interpreter.packages and not misfits:
@@ -202,6 +197,7 @@ def settings_checks(
         yield _check("settings")
 
 
+STORE_ELSEWHERE = Remedy("export TUNER_STATE_DIR=/another/folder", "Runs are then stored there.")
 CHOOSE_INTERPRETER = Remedy(
     "choose another interpreter (e edits the job)", "Pass the Python of your training environment."
 )
@@ -214,7 +210,13 @@ def environment_findings(
 
     None of what is unknown: inventory or interpreter.
     """
-    findings = [] if inventory is None or inventory.disk is None else list(_storage_findings(inventory.disk))
+    findings = list[Finding]()
+    disk = None if inventory is None else inventory.disk
+    if disk is not None and not disk.writable:
+        findings.append(finding("state-folder", None, remedies=(STORE_ELSEWHERE,), folder=disk.path))
+    elif disk is not None and disk.free_bytes < DISK_FREE_BYTES:
+        free = f"{format_size(disk.free_bytes)} free in {disk.path}"
+        findings.append(finding("disk-nearly-full", None, free, remedies=(STORE_ELSEWHERE,)))
     if inventory is None or interpreter is None:
         return tuple(findings)
     names = () if job is None else missing_packages(interpreter, job)
@@ -231,15 +233,6 @@ def environment_findings(
         evidence = misfit.shown_by or interpreter.path
         findings.append(finding(cause, None, evidence, row="misfit", remedies=(update,), problem=problem))
     return tuple(findings)
-
-
-def _storage_findings(disk: Space) -> Iterator[Finding]:
-    elsewhere = Remedy("export TUNER_STATE_DIR=/another/folder", "Runs are then stored there.")
-    if not disk.writable:
-        yield finding("state-folder", None, remedies=(elsewhere,), folder=disk.path)
-    elif disk.free_bytes < DISK_FREE_BYTES:
-        free = f"{format_size(disk.free_bytes)} free in {disk.path}"
-        yield finding("disk-nearly-full", None, free, remedies=(elsewhere,))
 
 
 class FileSystem(Struct, frozen=True):
@@ -280,7 +273,7 @@ def file_checks(
         *path_checks(file, files),
         *length_checks(file.resolved, shape),
         *checkpoint_checks(file, shape, files),
-        *state_checks(state_folder, files),
+        *([] if files.can_write(state_folder) else [_check("state folder", folder=state_folder)]),
         *logout_checks(inventory),
     )
 
@@ -340,11 +333,8 @@ def device_checks(file: TrainingFile, inventory: Inventory) -> Iterator[Prefligh
 
 def _says(file: TrainingFile, *patterns: str) -> bool:
     """Whether the text of the file, or its command, has one of the patterns of `requirements.yaml`."""
-    text, table = (
-        f"{read_source(file.path)}\n{' '.join(getattr(file.job, 'command', ()))}",
-        read_data_file(REQUIREMENTS),
-    )
-    return any(re.search(table[pattern], text, re.VERBOSE) for pattern in patterns)
+    text = f"{read_source(file.path)}\n{' '.join(getattr(file.job, 'command', ()))}"
+    return any(re.search(read_data_file(REQUIREMENTS)[pattern], text, re.VERBOSE) for pattern in patterns)
 
 
 def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSystem) -> Iterator[PreflightCheck]:
@@ -528,12 +518,6 @@ def _saves(settings: Settings, chosen: Collection[str]) -> int | None:
     if settings.save_strategy == "steps" or "save_strategy" not in chosen:
         return None if settings.max_steps is None else max(1, -(-settings.max_steps // settings.save_steps))
     return None if settings.max_steps is not None else max(1, round(settings.num_train_epochs))
-
-
-def state_checks(folder: str, files: FileSystem) -> Iterator[PreflightCheck]:
-    """Whether runs can be recorded."""
-    if not files.can_write(folder):
-        yield _check("state folder", folder=folder)
 
 
 def logout_checks(inventory: Inventory) -> Iterator[PreflightCheck]:

@@ -172,7 +172,9 @@ def state_sharding(job: Job | None) -> Sharding | None:
 def _sharding_by_word(word: str, folder: Path) -> Sharding:
     """By a file of DeepSpeed, or by words: `zero2`, `full_shard auto_wrap offload`, `deepspeed_stage_3`."""
     if word.endswith(".json") and (values := values_of_file(folder / word)):
-        return _deepspeed_sharding(word, flatten(values))
+        flat, section = flatten(values), "zero_optimization"
+        devices = (flat.get(f"{section}.offload_{part}.device") for part in ("optimizer", "param"))
+        return _deepspeed_sharding(word, flat.get(f"{section}.stage", 0), *devices)
     offloads = re.search(r"(?i)(?<!no)(?<!no[_-])off(?:loa)?d", word) is not None
     if stage := ZERO_STAGE.search(word):
         return Sharding(word, int(stage[1]), True, offloads, offloads and stage[1] == "3")
@@ -181,12 +183,11 @@ def _sharding_by_word(word: str, folder: Path) -> Sharding:
     return Sharding(word, 2, False, offloads, offloads) if "shard_grad_op" in word.lower() else Sharding(word)
 
 
-def _deepspeed_sharding(name: str, values: Mapping[str, Any]) -> Sharding:
-    stage, none = values.get("zero_optimization.stage", 0), (None, "none", "")
-    optimizer, weights = (values.get(f"zero_optimization.offload_{part}.device") for part in ("optimizer", "param"))
-    is_number = isinstance(stage, int) and stage in range(4)
-    offloads = optimizer not in none, weights not in none
-    return Sharding(name, stage if is_number else None, True, *offloads, "nvme" in (optimizer, weights))
+def _deepspeed_sharding(name: str, stage: object, *devices: object) -> Sharding:
+    """By the devices that the optimizer states and the weights are moved to."""
+    number = int(str(stage)) if re.fullmatch("[0-3]", str(stage)) else None
+    optimizer, weights = (device not in (None, "none", "") for device in devices)
+    return Sharding(name, number, True, optimizer, weights, "nvme" in devices)
 
 
 def _accelerate_sharding(kind: str, values: Mapping[str, Any], folder: Path) -> Sharding | None:
@@ -204,9 +205,7 @@ def _sharding_of_launcher(name: str, options: Mapping[str, str]) -> Sharding:
     """By the options of `accelerate launch`, which have the same names in its file."""
     stage = options.get("zero_stage") or options.get("ds.zero_stage", "")
     if "deepspeed" in name.lower() or stage:
-        optimizer, weights = (options.get(f"offload_{part}_device", "none") for part in ("optimizer", "param"))
-        number = int(stage) if re.fullmatch("[0-3]", stage) else None
-        return Sharding(name, number, True, optimizer != "none", weights != "none", "nvme" in (optimizer, weights))
+        return _deepspeed_sharding(name, stage, *map(options.get, ("offload_optimizer_device", "offload_param_device")))
     strategy = options.get("fsdp_sharding_strategy", "FULL_SHARD").upper()
     reshards = options.get("fsdp_reshard_after_forward", "true").lower()
     stage_of_strategy = 2 if reshards == "false" else FSDP_STAGES.get(strategy, 0)

@@ -207,9 +207,8 @@ def _with_sources(
         settings = {name: value for name, value in settings.items() if name != "max_length"}  # a sample has both
     flat, program = flatten(file.values), program_of(file.words or training.command, path)
     if training.model and program and "/" not in training.model:  # a short name of the program's own
-        named = re.search(
-            rf"[\"']{re.escape(training.model)}[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']", source_of(program)
-        )
+        entry = rf"[\"']{re.escape(training.model)}[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']"
+        named = re.search(entry, source_of(program))
         training = training if named is None else replace(training, model=named[1])
     return {**settings, **_of_global_batch(settings, training, flat, program)}, training, sources
 
@@ -389,11 +388,8 @@ def _with_command(
             read = imported.settings
             if inner in programs and "max_length" not in read:
                 constants = known_names(read_source(inner)).items()
-                as_options = {name.rpartition(".")[2]: str(value) for name, value in constants}
-                lengths = {
-                    name: value for name, value in settings_of_options(as_options).items() if name == "max_length"
-                }
-                read = {**lengths, **read}
+                of_names = settings_of_options({name.rpartition(".")[2]: str(value) for name, value in constants})
+                read = {**{name: of_names[name] for name in of_names.keys() & {"max_length"}}, **read}
             job = replace(job, stated={**imported.foreign, **job.stated})
             if "optim" in imported.left_open and "optim" not in given:  # a switch is one of its reasons
                 settings = {name: value for name, value in settings.items() if name != "optim"}

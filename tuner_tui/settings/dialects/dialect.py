@@ -450,13 +450,10 @@ def to_fill_in(value: object) -> bool:
 
 def placeholders(texts: Iterable[str], source: str = "") -> str:
     """The texts to fill in, each by the name of the variable that a script of `source` puts it in, where it has one."""
-
-    def named(text: str) -> str:
-        text = text.rpartition("=")[2]
-        variable = re.search(rf"(?m)^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?{re.escape(text)}", source)
-        return shorten_text(text if variable is None else variable[1])
-
-    return ", ".join(dict.fromkeys(map(named, filter(to_fill_in, texts))))
+    assigned = re.findall(r"(?m)^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?([^\"'\s]+)", source)
+    names = {value: name for name, value in assigned}
+    words = (text.rpartition("=")[2] for text in filter(to_fill_in, texts))
+    return ", ".join(dict.fromkeys(shorten_text(names.get(word, word)) for word in words))
 
 
 def texts_in(values: object) -> Iterator[str]:

@@ -555,16 +555,10 @@ def _constants(modules: Sequence[str], script: str, options: Mapping[str, object
     init, number, other = map(pattern_of, ("init_of_no_configuration", "default_of_parameter", "class_of_other_work"))
     used = Counter(WORD.findall("\n".join((script, *modules))))
     class_of_code = re.compile(r"(?m)^class[ ]+(\w+)[^\n]*:\n(?:[ \t][^\n]*\n|\n)*")
-    made = Counter(
-        name
-        for text in modules
-        for name, word in re.findall(r"\b(\w+)\(\*\*(\w+)\)", text)
-        if re.search(rf"\bdef \w+\((?:[^()]|\([^()]*\))*?\b{word}\b", text)
-    )
-    modules = [
-        class_of_code.sub(lambda match: match[0] if used[match[1]] > 1 and not made[match[1]] else "", text)
-        for text in modules
-    ]
+    for text in modules:
+        for name, word in re.findall(r"\b(\w+)\(\*\*(\w+)\)", text):
+            used[name] *= re.search(rf"\bdef \w+\((?:[^()]|\([^()]*\))*?\b{word}\b", text) is None
+    modules = [class_of_code.sub(lambda match: match[0] if used[match[1]] > 1 else "", text) for text in modules]
     bodies = (other.sub("", text.partition("\nif __name__")[0]) for text in modules)
     modules = [init.sub(lambda match: number.sub("=_", match[0]), text) for text in bodies]
     bound: list[tuple[str, Any]] = []
