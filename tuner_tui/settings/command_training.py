@@ -36,8 +36,6 @@ from tuner_tui.settings.presets import load_preset
 from tuner_tui.settings.tool_file import settings_of_options
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS
 
-FILE_SUFFIXES = (".py", *CONFIGURATIONS)
-
 
 @dataclass(frozen=True, slots=True)
 class CommandTraining:
@@ -106,7 +104,8 @@ def _overrides(words: Sequence[str]) -> dict[str, str]:
 
 def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
     """The Python files and the configuration files that the command names."""
-    named = [part for word in words for part in (word, word.partition("=")[2]) if part.endswith(FILE_SUFFIXES)]
+    parts = (part for word in words for part in (word, word.partition("=")[2]))
+    named = [part for part in parts if part.endswith((".py", *CONFIGURATIONS))]
     for option, module in pairwise(words):
         if option in MODULE:
             named += [f"{module.replace('.', '/')}{end}" for end in (".py", "/__main__.py")]

@@ -125,9 +125,6 @@ def resolve_training(options: LaunchOptions) -> Training:
     return Training(resolved, job, loaded, notes, job_file)
 
 
-TOOLS_DEFAULT = {"eval_strategy": "default of the tool"}
-
-
 def resolve_planned(options: LaunchOptions) -> Training:
     """Settings and job of a training that is only planned: a command has what its arguments and files name."""
     training = resolve_training(options)
@@ -138,7 +135,8 @@ def resolve_planned(options: LaunchOptions) -> Training:
     job = structs.replace(job, model=job.model or written.model, task=job.task or written.task)
     loaded = {} if training.loaded is None else training.loaded.sources
     says_evaluation = "eval_strategy" in {**written.settings, **training.resolved.origins}
-    assumed, of_command = ({}, written.settings) if says_evaluation else (TOOLS_DEFAULT, written.in_effect)
+    default = {"eval_strategy": "default of the tool"}
+    assumed, of_command = ({}, written.settings) if says_evaluation else (default, written.in_effect)
     resolved = training.resolved.with_own(of_command, {**assumed, **written.sources, **loaded})
     return structs.replace(training, job=job, resolved=resolved)
 

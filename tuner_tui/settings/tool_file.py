@@ -125,16 +125,14 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     preset = Preset(name=default_name(path), settings=in_use, job=job)
     sources = {name: source for name, source in sources.items() if name in in_use.keys() - imported.settings.keys()}
     of_sources = {source: [name for name in sources if sources[name] == source] for source in sources.values()}
-    notes, ignored = imported.notes, imported.ignored
-    if job is not None or form == "python" or file.words or dialect.of_launcher:
-        # The tool reads its other keys from the file: nothing is lost.
-        ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
-        notes = tuple(note for note in notes if note not in imported.unknown)
-    elif len(imported.unknown) > MOST_NAMED:
-        notes = tuple(note for note in notes if note not in imported.unknown)
-        notes += (f"{len(imported.unknown)} other keys stay in the file",)
+    # Where the tool reads its other keys from the file, nothing is lost.
+    reads_others = bool(job is not None or form == "python" or file.words or dialect.of_launcher)
+    of_tool = {*dialect.model_keys, *dialect.data_keys} if reads_others else set()
+    ignored, count = tuple(key for key in imported.ignored if key not in of_tool), len(imported.unknown)
+    left_out = imported.unknown if reads_others or count > MOST_NAMED else ()
     notes = (
-        *notes,
+        *(note for note in imported.notes if note not in left_out),
+        *([f"{count} other keys stay in the file"] if left_out and not reads_others else []),
         *(f"from {source}: {', '.join(names)}" for source, names in of_sources.items()),
         *_notes_on_files(file, training, job, path),
         *_notes_on_command(file, dialect, training, job, source, path),
@@ -167,11 +165,10 @@ def _read(
     """The settings in a file and what it trains. Raises `PresetError` with the line."""
     try:
         return read_settings(dialect, file.values), None if path is None else training_of_file(dialect, file, path)
-    except FieldError as error:
-        line = file.lines.get(error.field, file.lines.get(dialect.names.get(error.field, "")))
-        raise PresetError(f"{source}{'' if line is None else f':{line}'}: {error}") from None
     except SettingsError as error:
-        raise PresetError(f"{source}: {error}") from None
+        field = error.field if isinstance(error, FieldError) else ""
+        line = file.lines.get(field, file.lines.get(dialect.names.get(field, "")))
+        raise PresetError(f"{source}{'' if line is None or not field else f':{line}'}: {error}") from None
 
 
 def _shows_no_training(
@@ -559,9 +556,6 @@ def update_tool_file(
     return FileUpdate(path, text, after.replace("\n", line_end), tuple(left_out), frozenset(missing), mark)
 
 
-TOOL_FILE_SUFFIXES = (*CONFIGURATIONS, *SCRIPT_FORMS, "MLproject")
-
-
 def names_tool_file(word: str) -> bool:
     """Whether a word is the name of a file that may hold a training, rather than that of a preset."""
-    return word.endswith(TOOL_FILE_SUFFIXES) or bool(kind_of_name(Path(word).name))
+    return word.endswith((*CONFIGURATIONS, *SCRIPT_FORMS, "MLproject")) or bool(kind_of_name(Path(word).name))

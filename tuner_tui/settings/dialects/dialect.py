@@ -597,7 +597,6 @@ def _written_keys(dialect: Dialect, name: str, value: Value, file_values: Mappin
 
 HF = "hf"
 """Name of the plain Hugging Face dialect."""
-OTHER_NAMES = {"hf-yaml": "hf"}
 PLAIN: Mapping[Form, str] = {"python": "hf-python", "arguments": "hf-args"}
 MOSTLY = 0.6
 """The share of keys of TrainingArguments in a file of arguments: only there is another key a misspelt one."""
@@ -632,9 +631,8 @@ def _parse_table(name: str, table: Mapping[str, Any]) -> Dialect:
 
 def dialect_by_name(name: str) -> Dialect:
     """The dialect `name`. Raises `SettingsError`, which suggests the closest one."""
-    name = OTHER_NAMES.get(name, name)
-    if name in dialects():
-        return dialects()[name]
+    if name in dialects() or name == "hf-yaml":  # as it was called before
+        return dialects().get(name, dialects()[HF])
     choices = f"{', '.join(dialects())}{did_you_mean(name, dialects())}"
     raise SettingsError(f"'{shorten_text(name)}' is not a supported format. Choose from {choices}")
 
