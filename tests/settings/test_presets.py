@@ -322,7 +322,7 @@ def test_presets_are_listed_and_found_with_the_first_folder_winning(tmp_path):
     assert "did you mean 'seed'?" in (listed[0].problem or "")
     assert find_preset("t4", folders).preset.settings == {"seed": 1}
     assert find_preset(str(shipped / "t4.yaml"), folders).preset.settings == {"seed": 2}
-    with pytest.raises(PresetError, match="no preset 'v10'; did you mean 'v100'"):
+    with pytest.raises(PresetError, match="no preset or configuration file 'v10'; did you mean 'v100'"):
         find_preset("v10", folders)
     with pytest.raises(PresetError, match="presets list"):
         find_preset("zzzz", folders)

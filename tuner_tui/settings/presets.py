@@ -145,7 +145,7 @@ def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> Loa
     near = closest_match(name_or_path, files)
     alike = [near] if near else [name for name in files if name_or_path and name_or_path.lower() in name]
     hint = f"; did you mean {', '.join(map(repr, alike))}?" if alike else "; `tuner-tui presets list` shows all"
-    raise PresetError(f"no preset '{shorten_text(name_or_path)}'{hint}")
+    raise PresetError(f"no preset or configuration file '{shorten_text(name_or_path)}'{hint}")
 
 
 def _load_entry(path: Path) -> PresetEntry:
