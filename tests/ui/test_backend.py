@@ -106,7 +106,7 @@ def test_what_trains_on_the_cpu_waits_for_no_gpu() -> None:
         dict(backend.offer_queueing(config, machine, interpreter).lines)["Waits for"]
         for interpreter in (python("2.13.0+cpu", None), python("2.13.0", "13.0"))
     ]
-    assert waits == ["the processor", "2 of 2 GPUs"]
+    assert waits == ["the CPU", "2 of 2 GPUs"]
 
 
 def test_presets_are_judged_by_the_gpus_with_most_free_memory() -> None:

@@ -401,7 +401,7 @@ class Backend:
         inventory = inventory or read_inventory(request.runs_root)
         need = _queue_need(request, inventory, interpreter)
         prepared = prepare(request)
-        gpus = f"{need.gpus} of {len(need.allowed)} GPUs" if need.gpus else "the processor"
+        gpus = f"{need.gpus} of {len(need.allowed)} GPUs" if need.gpus else "the CPU"
 
         @translate_errors()
         def start() -> Path:

@@ -198,7 +198,7 @@ def _queue(
         folder = enqueue(prepared, replace(need, submitted_t=time.time()))
         print_folder("run", folder, as_json)
     wake_waiter(first.request.runs_root)
-    wanted = "the processor" if not need.gpus else "1 GPU" if need.gpus == 1 else f"{need.gpus} GPUs"
+    wanted = "the CPU" if not need.gpus else "1 GPU" if need.gpus == 1 else f"{need.gpus} GPUs"
     print_note(f"Queued for {wanted}. `tuner-tui queue` says why a run waits, `tuner-tui stop RUN` removes it.")
     return ExitCode.DONE
 
