@@ -299,10 +299,10 @@ def test_the_head_says_the_best_so_far_what_is_tried_why_and_how_long_it_may_tak
 
 
 def test_what_makes_the_machine_busy_is_said_and_the_whole_job_is_timed() -> None:
-    view = under_way(busy="other processes used 52 % of the CPU as it began: python spin.py 2.0 cores")
+    view = under_way(busy="other processes used 52 % of the CPU at the start: python spin.py 2.0 cores")
     shown_rows = " ".join(plain_text(row).strip() for row in tuning_rows(view, START_S, 116))
-    assert "busy    other processes used 52 % of the CPU as it began: python spin.py 2.0 cores" in shown_rows
-    assert "nothing is confirmed or saved" in shown_rows
+    assert "busy    other processes used 52 % of the CPU at the start: python spin.py 2.0 cores" in shown_rows
+    assert "no result is confirmed or saved" in shown_rows
     verdict = at_its_end().verdict
     assert verdict is not None
     whole = replace(verdict, job_steps=400, start_job_s=41.1, best_job_s=35.2)

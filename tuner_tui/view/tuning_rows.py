@@ -172,7 +172,7 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
     elif view.status != "running":
         mark, style, words = STOPPED_SENTENCES[view.status]
         ended = [line(TextSpan(f"{mark} {words}", style)), *_labelled_rows("trouble", view.trouble, width, style)]
-    busy = f"{view.busy}: nothing is confirmed or saved meanwhile" if view.busy else ""
+    busy = f"{view.busy}: no result is confirmed or saved while they run" if view.busy else ""
     result = _verdict_rows(view, view.verdict, width) if view.verdict else _best_rows(view, width)
     return [
         *result,

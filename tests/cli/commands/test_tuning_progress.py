@@ -24,9 +24,9 @@ def lines(entry: LogEntry, view: TuningView) -> list[str]:
 
 def test_the_memory_and_a_busy_machine_are_said_at_the_start() -> None:
     view = replace(under_way(), capacity_bytes=2**31, limit_bytes=2**30)
-    assert lines(TuningStarted(t=1.0, busy="other processes used 52 % of the CPU"), view) == [
+    assert lines(TuningStarted(t=1.0, busy="others used 52 % of the CPU"), view) == [
         "memory  1.00 GiB of 2.00 GiB may be used",
-        "busy    Other processes used 52 % of the CPU: trials continue, but nothing is confirmed or saved meanwhile.",
+        "busy    Others used 52 % of the CPU: trials continue, but no result is confirmed or saved while they run.",
     ]
 
 

@@ -117,9 +117,9 @@ def test_a_machine_is_too_busy_if_others_take_what_the_training_computes_on(
 def test_it_is_said_what_makes_it_busy() -> None:
     load = OtherLoad(cpu_share=0.5, processes=SPINNING, gpu_share=0.64, gpu_processes=("python serve.py",))
     assert Quiet.after(load, on_gpu=False).busy == (
-        "other processes used 50 % of the CPU as it began: python spin1.py 1.0 cores, python spin2.py 1.0 cores"
+        "other processes used 50 % of the CPU at the start: python spin1.py 1.0 cores, python spin2.py 1.0 cores"
     )
-    assert Quiet.after(load, on_gpu=True).busy == "other processes used 64 % of a GPU as it began: python serve.py"
+    assert Quiet.after(load, on_gpu=True).busy == "other processes used 64 % of a GPU at the start: python serve.py"
 
 
 def test_a_run_is_disturbed_by_what_was_seen_during_it_else_by_what_was_seen_before() -> None:
@@ -162,7 +162,7 @@ def test_on_a_busy_machine_nothing_is_confirmed_however_clear_it_looks() -> None
         "2.00× the current speed (1.99 … 2.01, 2 pairs) was measured but not confirmed: "
     )
     assert (
-        "the machine was busy (other processes used 50 % of the CPU as it began: python spin1.py" in conclusion.sentence
+        "the machine was busy (other processes used 50 % of the CPU at the start: python spin1" in conclusion.sentence
     )
     assert "resume the tuning to confirm it" in conclusion.sentence
     assert confirming == 4, "two pairs; more would be as disturbed"

@@ -42,7 +42,7 @@ from tuner_tui.tuning.trial_log import (
 )
 from tuner_tui.view.tuning_rows import race_rows, result_rows, running_rows, skipped_rows
 
-BUSY_NOTE = "trials continue, but nothing is confirmed or saved meanwhile."
+BUSY_NOTE = "trials continue, but no result is confirmed or saved while they run."
 
 
 def entry_lines(entry: LogEntry, view: TuningView, width: int) -> Iterator[str]:

@@ -85,11 +85,11 @@ class Quiet(Struct, frozen=True, kw_only=True):
         reasons = []
         if gpu_in_use:
             users = f": {', '.join(load.gpu_processes)}" if load.gpu_processes else ""
-            reasons.append(f"other processes used {format_share(load.gpu_share or 0.0)} of a GPU as it began{users}")
+            reasons.append(f"other processes used {format_share(load.gpu_share or 0.0)} of a GPU at the start{users}")
         if cpu_in_use:
             users = ", ".join(f"{process.command} {process.cores:.1f} cores" for process in load.processes)
             share = format_share(load.cpu_share or 0.0)
-            reasons.append(f"other processes used {share} of the CPU as it began: {users or 'not visible from here'}")
+            reasons.append(f"other processes used {share} of the CPU at the start: {users or 'not visible from here'}")
         return Quiet(
             busy="; ".join(reasons),
             gpu_in_use=gpu_in_use,
