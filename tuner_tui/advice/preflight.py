@@ -32,16 +32,7 @@ from tuner_tui.memory.closed_form import (
 )
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.command_training import own_settings, takes_arguments
-from tuner_tui.settings.dialects.dialect import (
-    HF,
-    PLAIN,
-    TEMPLATE,
-    Dialect,
-    leaf_pattern,
-    placeholders,
-    texts_in,
-    to_fill_in,
-)
+from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, leaf_pattern, placeholders, texts_in
 from tuner_tui.settings.dialects.file_formats import form_of_file
 from tuner_tui.settings.dialects.script_search import MODULE, imported_packages, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options
@@ -372,7 +363,7 @@ def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightChec
     texts = (text for text in texts_in(file.values) if not (computes and TEMPLATE.fullmatch(text)))
     if to_give := placeholders(texts, read_source(file.path)):
         yield _check("values to give", texts=to_give, file=file.path)
-    named = [entry for entry in named_paths(file.values, file.dialect) if not to_fill_in(entry.path)]
+    named = [entry for entry in named_paths(file.values, file.dialect) if not placeholders([entry.path])]
     missing = {entry.path: entry for entry in reversed(named) if not files.exists(entry.path)}
     for entry in reversed(missing.values()):
         sentence = f"{entry.key}: the {entry.kind} {entry.path} does not exist."

@@ -272,10 +272,9 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
             plain.pop(key, None)
     left_open = {key: why for key, value in plain.items() if (why := _left_open(key, value)) is not None}
     settings_keys = {key for name in FIELDS for key in dialect_keys(dialect, name)}
-    for key, why in ((key, why) for key, why in left_open.items() if key in settings_keys):
-        notes.append(f"{shorten_text(key)} {shorten_text(str(plain[key]))} ignored: {why}")
-    for key in left_open:
-        plain.pop(key)
+    for key, why in left_open.items():
+        value = shorten_text(str(plain.pop(key)))
+        notes += [f"{shorten_text(key)} {value} ignored: {why}"] if key in settings_keys else []
     for key in dialect.read_as.keys() & plain.keys():
         word, plain[key] = plain[key], _word_of(dialect, key, plain[key])
         if plain[key] is not word:
@@ -450,8 +449,8 @@ def to_fill_in(value: object) -> bool:
 
 def placeholders(texts: Iterable[str], source: str = "") -> str:
     """The texts to fill in, each by the name of the variable that a script of `source` puts it in, where it has one."""
-    assigned = re.findall(r"(?m)^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?([^\"'\s]+)", source)
-    names = {value: name for name, value in assigned}
+    assigned = re.finditer(r"(?m)^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?([^\"'\s]+)", source)
+    names = {match[2]: match[1] for match in assigned}
     words = (text.rpartition("=")[2] for text in filter(to_fill_in, texts))
     return ", ".join(dict.fromkeys(shorten_text(names.get(word, word)) for word in words))
 

@@ -35,8 +35,8 @@ from tuner_tui.settings.dialects.python_source import (
     UNSLOTH,
     notebook_codes,
     overlaid,
+    patch_codes,
     patch_notebook,
-    patch_python,
     read_assignments,
     read_python,
     render_calls,
@@ -145,7 +145,7 @@ def patch_file(text: str, changes: Mapping[KeyPath, Any], path: Path) -> str:
     source, suffix = str(path), path.suffix.lower()
     match SCRIPT_FORMS.get(suffix):
         case "python" if suffix == ".py":
-            return patch_python(text, changes, source)
+            return patch_codes([text], [text], changes, source)[0]
         case "python":
             return patch_notebook(text, changes, source)
         case "arguments":

@@ -158,14 +158,8 @@ def shell_lines(text: str, source: str) -> str:
     return re.sub(r"(?<!\$)\{(\w+)\}", r"$\1", "\n".join(cells))  # IPython puts Python's variables in
 
 
-def patch_python(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
-    """`text` with the keyword arguments changed. Raises `SettingsError` for one whose call the source does not have."""
-    (patched,) = _patch([text], [text], changes, source)
-    return patched
-
-
 def patch_notebook(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
-    """`text` with the keyword arguments changed in its cells. Raises `SettingsError` as `patch_python` does."""
+    """`text` with the keyword arguments changed in its cells. Raises `SettingsError` as `patch_codes` does."""
     notebook = json.loads(text)
     end = "\n" if text.endswith("\n") else ""
     options = product((1, 2, 4, None), (False, True))
@@ -175,7 +169,7 @@ def patch_notebook(text: str, changes: Mapping[tuple[str, ...], Any], source: st
         raise SettingsError(f"{source}: these values cannot be changed without changing others; edit it by hand")
     codes = [cell for cell in notebook["cells"] if cell.get("cell_type") == "code"]
     written = [_source_of(cell) for cell in codes]
-    patched = _patch(written, [_without_magics(code) for code in written], changes, source)
+    patched = patch_codes(written, [_without_magics(code) for code in written], changes, source)
     for cell, code in zip(codes, patched, strict=True):
         cell["source"] = code if isinstance(cell["source"], str) else code.splitlines(keepends=True)
     return layout() + end
@@ -320,8 +314,8 @@ def _live(parsed: _Source, names: Mapping[str, Any]) -> _Source:
     return replace(parsed, nodes=[node for node in parsed.nodes if node not in dead])
 
 
-def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...], Any], source: str) -> list[str]:
-    """`codes` changed; `python` is what of them can be parsed, with every place where it is in `codes`."""
+def patch_codes(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...], Any], source: str) -> list[str]:
+    """`codes` changed; `python` is what of them is Python, in the same place. Raises `SettingsError` without a call."""
     sources = _sources(python, source)
     bound = _bound(sources)
     patched = list(codes)
