@@ -24,7 +24,7 @@ RECENT_OUTPUT = 64
 RECENT_PRINTED_STEPS = 256
 """Steps after which something was printed; lines are read within two seconds."""
 LATE_S = 3.0
-"""A printed line is read so late at most."""
+"""A printed line is read so late at most; evaluations of two sources within this time are one that both report."""
 MAX_STARTUP = 64
 """Phases of a start that are kept: a script may load hundreds of models and data sets."""
 BEFORE_TRAINING = ("starting", "loading-model", "loading-data", "compiling", "skipping")
@@ -200,8 +200,10 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
             return state
     for index in range(last, max(-1, last - RECENT_EVALUATIONS), -1):
         # A logger may get one metric at a time; the next training has the same steps.
-        same_source = earlier[index].source == event.source
-        if earlier[index].step == event.step and (index == last or not same_source):
+        may_be_same = index == last or earlier[index].source != event.source
+        if may_be_same and (
+            earlier[index].step == event.step or (index == last and _logged_twice(earlier[index], event))
+        ):
             best, lesser = sorted(
                 (earlier[index], event),
                 key=lambda evaluation: (bool(evaluation.metrics), ev.trust(evaluation.source)),
@@ -217,6 +219,12 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
     if len(kept) > MAX_EVALUATIONS:
         kept = (*kept[:-1:2], kept[-1])
     return replace(state, evaluations=kept)
+
+
+def _logged_twice(before: ev.Evaluated, event: ev.Evaluated) -> bool:
+    """Whether two sources give the metrics of one evaluation, which a program may number from 0 in one of them."""
+    both = before.source != event.source and bool(before.metrics and event.metrics)
+    return both and abs(event.t - before.t) <= LATE_S
 
 
 def _injected(state: RunState, event: ev.Injected) -> RunState:
