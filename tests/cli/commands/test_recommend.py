@@ -45,7 +45,7 @@ def test_setting_value_reason_and_source_stand_in_columns(call: Call) -> None:
 def test_what_was_considered_and_left_is_told(call: Call) -> None:
     text = call().stdout.partition("Considered, not recommended")[2]
     assert "flash_attention_2" in text
-    assert "flash attention needs capability 8.0" in text
+    assert "flash attention needs compute capability 8.0" in text
 
 
 def test_json_is_one_document(call: Call) -> None:

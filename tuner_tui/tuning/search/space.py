@@ -284,7 +284,7 @@ def _flash_rejection(space: SearchSpace, value: str) -> str | None:
     package = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}[value]
     gpu = space.machine.weakest_gpu
     if value == "flash_attention_3" and (gpu is None or not supports([gpu], "flash-3")):
-        return f"FlashAttention-3 needs capability {least_capabilities()['flash-3']}"
+        return f"FlashAttention-3 needs compute capability {least_capabilities()['flash-3']}"
     if space.machine.version_text(package) is None:
         return f"{package} is not installed; sdpa runs the same kind of kernel"
     return None
