@@ -52,6 +52,8 @@ def test_findings_change_places_after_a_while_or_when_one_ends() -> None:
     assert after((5, (busy, WAIT)), (20, (busy, WAIT)), start=shown).shown == (WAIT, busy)
     assert after((5, (busy, CRASH, WAIT)), start=shown).shown == (CRASH, WAIT, busy)
     assert after((35, (busy, WAIT)), start=shown).shown == (busy, WAIT)
+    nan = Finding("nan", "warning", "nan", (), "certain")
+    assert after((5, (nan, busy, WAIT)), start=shown).shown == (nan, WAIT, busy), "every further step is wasted"
     slow = Finding("slow-disk", "warning", "slow", (), "certain")
     three = after((5, (slow, busy, WAIT)), (9, (slow, busy, WAIT)), start=shown)
     assert three.shown == (WAIT, busy, slow)

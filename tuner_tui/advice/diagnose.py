@@ -166,8 +166,9 @@ class FindingHysteresis(Struct, frozen=True):
         ended = not shown <= {finding_key(held.finding) for held in newest}
         order = {key: position for position, key in enumerate(earlier)}
 
-        def rank(held: TrackedFinding) -> tuple[int, int]:
-            return SEVERITY_RANK[held.finding.severity], order.get(finding_key(held.finding), len(order))
+        def rank(held: TrackedFinding) -> tuple[int, bool, int]:
+            position = order.get(finding_key(held.finding), len(order))
+            return SEVERITY_RANK[held.finding.severity], not _is_urgent(held.finding), position
 
         overtakes = now_s - self.ordered_s >= thresholds.ORDER_S and any(
             rank(upper) > rank(lower) and _costs_more(upper.finding, lower.finding)
@@ -181,11 +182,14 @@ class FindingHysteresis(Struct, frozen=True):
         self, finding: Finding, earlier: TrackedFinding | None, now_s: float, is_disputed: bool
     ) -> TrackedFinding:
         since_s = now_s if earlier is None else earlier.since_s
-        # A loss that is nan does not flicker, and every further step is wasted.
-        urgent = finding.severity == "failed" or (finding.cause == "nan" and finding.confidence == "certain")
-        shown = (earlier is not None and earlier.shown) or urgent
+        shown = (earlier is not None and earlier.shown) or _is_urgent(finding)
         lasts = now_s - since_s >= self.appear_s and not is_disputed
         return TrackedFinding(finding, since_s, now_s, shown or lasts)
+
+
+def _is_urgent(finding: Finding) -> bool:
+    """Whether it is shown at once, first of its severity: a loss that is nan does not flicker, and steps are wasted."""
+    return finding.severity == "failed" or (finding.cause == "nan" and finding.confidence == "certain")
 
 
 def _cost(finding: Finding) -> float:

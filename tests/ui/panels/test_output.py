@@ -237,3 +237,7 @@ async def test_what_is_searched_for_is_shown_as_it_was_typed() -> None:
         app.panel.action_close_search("loss[/b][red]")
         await pilot.pause()
         assert "loss[/b][red]" in Content.from_markup(str(app.panel.border_subtitle)).plain
+        app.panel.log_window = None  # another run is opened
+        app.panel.log_window = window(0, 30, 30)
+        await pilot.pause()
+        assert "loss" not in str(app.panel.border_subtitle)

@@ -226,8 +226,8 @@ class OutputPanel(Vertical, can_focus=True):
     def watch_log_window(self, old: LogWindow | None, new: LogWindow | None) -> None:
         # The answer of a search begins with a match, and at another line than before.
         is_elsewhere = self._searching and new is not None and (old is None or old.start != new.start)
-        if new is None:
-            self._position, self._match = LogScroll(), None
+        if new is None:  # of a run that is about to be read
+            self._position, self._match, self._needle = LogScroll(), None, ""
         elif is_elsewhere and find_match(new, self._needle, -1, backwards=False) == 0:
             self._match = new.start  # the first line, which the lines before it belong to
             self._go(_back(self._position._replace(follow=False), new, -(self._height // 2), self._height))
