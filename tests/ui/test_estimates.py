@@ -17,7 +17,7 @@ from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeEstimates, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
-from tests.ui.pilots import app_of, on_screen, press_until, until, value
+from tests.ui.pilots import app_of, on_screen, press_until, said, until, value
 from tuner_tui.advice.estimate import (
     UNMEASURED_IMPORTS,
     DataOutlook,
@@ -354,11 +354,23 @@ def test_of_a_torch_that_uses_no_gpu_the_memory_of_the_host_counts() -> None:
     assert texts(shown, 90)[1].startswith("fits in RAM · ")
 
 
-def test_that_nothing_fits_is_not_said_where_the_lower_end_fits() -> None:
-    # About 15 GiB ± 30 % at a micro batch of 1: the upper end exceeds 16 GiB, the lower end does not.
-    doubtful = estimated(4, replace(H100, capacity_bytes=16 * GIB), uncertainty=0.3)
-    assert doubtful.largest_batch() == 0
-    assert " · try micro batch 1" in texts(MemoryOutlook(doubtful))[1]
+@pytest.mark.parametrize(("capacity_gib", "words"), [(16, " · try micro batch 1"), (15, " at any micro batch")])
+def test_a_micro_batch_of_1_is_worth_a_try_where_it_fits_at_most_by_the_estimate(capacity_gib: int, words: str) -> None:
+    # About 15.5 GiB ± 30 % at a micro batch of 1: the upper end exceeds either capacity, the lower end neither.
+    doubtful = MemoryOutlook(estimated(4, replace(H100, capacity_bytes=capacity_gib * GIB), uncertainty=0.3))
+    assert doubtful.largest == 0
+    assert words in texts(doubtful)[1]
+    assert doubtful.nothing_fits is (capacity_gib == 15)
+
+
+@pytest.mark.parametrize(("capacity_gib", "words"), [(16, "may not fit"), (15, "not even a micro batch of 1 fits;")])
+async def test_the_key_that_fits_the_batch_says_of_a_micro_batch_of_1_what_the_settings_say(
+    capacity_gib: int, words: str
+) -> None:
+    doubtful = MemoryOutlook(estimated(4, replace(H100, capacity_bytes=capacity_gib * GIB), uncertainty=0.3))
+    box = FakeBox()
+    async with on_screen(box, backend=box.backend(estimates=FakeEstimates(quick=lambda _: doubtful))) as pilot:
+        await press_until(pilot, lambda: words in said(pilot), "f")
 
 
 @pytest.mark.train

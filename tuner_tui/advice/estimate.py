@@ -254,6 +254,11 @@ class MemoryOutlook(Struct, frozen=True):
         """The largest micro batch that fits, or None if unknown."""
         return self.measured_largest if self.measured or self.estimate is None else self.estimate.largest_batch()
 
+    @property
+    def nothing_fits(self) -> bool:
+        """Whether not even a micro batch of 1 may fit."""
+        return self.largest == 0 and (self.estimate is None or replace(self.estimate, batch=1).verdict == "too large")
+
 
 class MemoryEstimator:
     """Estimates of the settings shown, one at a time.

@@ -155,8 +155,9 @@ class SettingsRequests(Requests):
             why = "a run shows the batch of this command first" if most else unmeasured
             note = f"The largest micro batch that fits is not known: {why}. o measures it with short runs."
         elif most < 1:
-            where = "fits" if outlook.on_gpu else "fits in RAM"
-            note = f"By the estimate not even a micro batch of 1 {where}; m shows where the memory goes."
+            fits = "not even a micro batch of 1 fits" if outlook.nothing_fits else "a micro batch of 1 may not fit"
+            where = "" if outlook.on_gpu else " in RAM"
+            note = f"By the estimate {fits}{where}; m shows where the memory goes."
         elif (fitted := await self._largest_split(split, most)) is None:
             return
         elif fitted == split:

@@ -143,7 +143,8 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
         if line_width(words) + text_width(fitting) > width:
             fitting = fitting.replace("largest micro batch", "micro batch ≤")
             fitting = shorten_phrases(fitting, width - line_width(words))
-        words = line(*words, fitting if most else _nothing_fits(estimate))
+        limit = " at any micro batch" if shown.nothing_fits else " · try micro batch 1"
+        words = line(*words, fitting if most else limit)
     room = width - line_width(words)
     phase = "" if shown.measured else f" · peak in {estimate.peak_phase}"
     least = 0 if "evaluation" in phase else LEAST_SOURCE  # what sets the peak and is easily changed, before the source
@@ -152,13 +153,6 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     if room >= LEAST_SOURCE and (rests_on := source(estimate.rests_on, room - 3)):
         words = line(*words, TextSpan(f" · {rests_on}", "dim"))
     return [words]
-
-
-def _nothing_fits(estimate: MemoryEstimate) -> str:
-    """Say that no micro batch fits only where not even the lower end of the uncertainty does."""
-    lowest = estimate.peak_bytes(1) * estimate.low_bytes / estimate.total_bytes if estimate.total_bytes else 0.0
-    too_large = estimate.capacity_bytes and lowest > estimate.capacity_bytes
-    return " at any micro batch" if too_large else " · try micro batch 1"
 
 
 def source(rests_on: str, width: int) -> str:
