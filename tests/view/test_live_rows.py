@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.fakes.live_run import GIB, START_S, finished, history, running, samples
+from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
 from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RankState, RunState
@@ -215,6 +216,8 @@ def test_a_gpu_without_the_training_is_not_judged() -> None:
     sample = replace(samples(1)[-1], gpus=(first, unused))
     assert gpus_in_use(sample) == {0}
     assert not gpus_in_use(sample, "cpu"), "what other programs hold is not of a training on the CPU"
+    foreign = replace(first, processes=(GpuProcess(4242, 40 * GIB, "python serve.py"),))
+    assert not gpus_in_use(replace(sample, gpus=(foreign, unused))), "nor of one that never named its device"
 
 
 @pytest.mark.parametrize("width", [20, 30, 36, 47, 60, 72, 80, 116, 160, 196])

@@ -320,13 +320,14 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     """Return the GPUs that hold memory of the sampled processes, of a training on `device` as it reported it; of any
     process, where the driver does not say whose it is.
     """
-    # Inside a container the driver reports the process ids of the host, or none at all, and no GPU would match. Then
-    # every GPU with a gigabyte in use is taken for one that trains.
+    # In a container the processes are not known, and no GPU would match. Then every one with a gigabyte in use is taken
+    # for one that trains.
     if device == "cpu":
         return frozenset()
     pids = {process.pid for process in sample.processes}
     held = {gpu.index for gpu in sample.gpus if any(process.pid in pids for process in gpu.processes or ())}
-    return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
+    unnamed = (gpu for gpu in sample.gpus if not gpu.processes)
+    return frozenset(held or {gpu.index for gpu in unnamed if (gpu.memory_used_bytes or 0) >= GIB})
 
 
 LEAST_HISTORY, TALLEST_HISTORY = 2, 13
