@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.widgets import Input, Label
 
 from tests.fakes import live_run
@@ -246,6 +246,18 @@ async def test_the_command_is_edited() -> None:
         assert job_of(pilot) == CommandJob(command=("python", "train.py", "--x"), apply="inject", cwd="out")
         assert app_of(pilot).session.state.dirty
         assert str(app_of(pilot).main.query_one("#settings").border_title).startswith("1 Settings · llama-1b-sft*")
+
+
+async def test_a_pasted_command_replaces_the_old_one() -> None:
+    async with on_screen(FakeBox(opened=with_command())) as pilot:
+        await press_to(pilot, "Job", "e")
+        await until(pilot, lambda: "ctrl+u clears it" in screen_text(pilot.app))
+        pilot.app.post_message(Paste("python ddp.py\n"))
+        command = pilot.app.screen.query_one("#job-command", Input)
+        await until(pilot, lambda: command.value == "python ddp.py")
+        await pilot.press("ctrl+u", *"./a")
+        await press_to(pilot, "", "enter")
+        assert job_of(pilot) == CommandJob(command=("./a",), apply="inject")
 
 
 async def test_the_command_tells_how_settings_reach_it_and_enter_does_not_overtake_what_is_typed() -> None:

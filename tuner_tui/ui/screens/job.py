@@ -221,12 +221,10 @@ class JobScreen(Dialog["Job"]):
         await box.mount(*self._fields())
         if kind == COMMAND:  # a new command is typed at once, in place of the example
             command = self.query_one("#job-command", LineInput)
+            command.select_on_focus = not self._typed
+            command.value, self._typed = self._typed or command.value, ""
+            command.action_end()
             self.set_focus(command)
-            if self._typed:
-                command.value, self._typed = self._typed, ""
-                command.action_end()
-            else:
-                command.select_all()
 
     def on_key(self, event: Key) -> None:
         if event.character and (event.character.isalnum() or event.character in "./~" or self._typed):
@@ -298,5 +296,5 @@ def _row(line: JobField, texts: dict[str, str]) -> Widget:
     if line.choices:
         field: Widget = Choice(line.choices, text, line.words, id=f"job-{line.name}")
     else:
-        field = LineInput(text, id=f"job-{line.name}", select=text.isdigit())
+        field = LineInput(text, id=f"job-{line.name}", select=line.name == "command" or text.isdigit())
     return Horizontal(Label(line.label, markup=False), field, classes="row")
