@@ -44,4 +44,5 @@ def parts_of(request: EstimateRequest) -> PeakMemory:
     remedies = {"MLP": MemoryRemedy({"gradient_checkpointing": True}, 30 * GIB)}
     batch = request.resolved.settings.per_device_train_batch_size
     by_kind, by_module = (tuple(breakdown_rows(PARTS, remedies, by)) for by in ("kind", "module"))
-    return PeakMemory(f"llama-1b · micro batch {batch}", PARTS.phase, PARTS.total, by_kind, by_module)
+    title = f"llama-1b · micro batch {batch}"
+    return PeakMemory(title, PARTS.phase, PARTS.total, by_kind, by_module, H100.context_name)

@@ -292,7 +292,8 @@ async def test_where_the_memory_goes_by_kind_and_by_module(size: tuple[int, int]
     async with on_screen(FakeBox(), size=size) as pilot:
         await press_to(pilot, "Memory · llama-1b · micro batch 16", "m")
         assert re.search(r"weights +fp32 +4\.0 GiB +10 %", screen_text(pilot.app))
-        assert re.search(r"MLP +bf16 +24\.0 GiB +60 % .* gradient_checkpointing", screen_text(pilot.app))
+        assert re.search(r"MLP +bf16 +24\.0 GiB +60 % .* checkpointing on", screen_text(pilot.app))
+        assert "GiB. CUDA context" in screen_text(pilot.app)
         await press_until(pilot, lambda: "model.embed_tokens" in screen_text(pilot.app), "m")
         assert re.search(r"model\.layers\.\*\.mlp · .*fp32 +3\.0 GiB +8 %", screen_text(pilot.app))
         await press_to(pilot, "", "escape")
@@ -312,6 +313,13 @@ async def test_while_the_model_is_traced_the_dialog_says_so_and_can_be_closed() 
         await press_until(pilot, lambda: "Tracing the model" in screen_text(pilot.app), "m")
         go_on.set()
         await until(pilot, lambda: "by module" in screen_text(pilot.app))
+
+
+async def test_without_a_gpu_the_memory_of_python_is_extra() -> None:
+    box = FakeBox()
+    backend = box.backend(memory_parts=lambda asked: parts_of(asked)._replace(context="Python with torch"))
+    async with on_screen(box, backend=backend, size=(120, 40)) as pilot:
+        await press_until(pilot, lambda: "Python with torch and allocator overhead" in screen_text(pilot.app), "m")
 
 
 async def test_memory_that_cannot_be_traced_is_explained() -> None:

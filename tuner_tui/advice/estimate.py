@@ -209,13 +209,14 @@ class EstimateRequest(Struct, frozen=True):
 
 
 class PeakMemory(NamedTuple):
-    """Where the memory of the peak goes, in the phase `phase`: by kind, and by module and kind."""
+    """The tensors at the peak in the phase `phase`, by kind, and by module and kind; `context` comes on top."""
 
     title: str
     phase: str
     total_bytes: int
     by_kind: tuple[BreakdownRow, ...]
     by_module: tuple[BreakdownRow, ...]
+    context: str
 
 
 class DataOutlook(NamedTuple):
@@ -304,7 +305,7 @@ class MemoryEstimator:
         traced, remedies = JobMemoryEstimator.of(target, job, device, self._runs).breakdown(settings)
         by_kind, by_module = (tuple(breakdown_rows(traced, remedies, by)) for by in ("kind", "module"))
         title = f"{job.model} · micro batch {settings.per_device_train_batch_size}"
-        return PeakMemory(title, traced.phase, traced.total, by_kind, by_module)
+        return PeakMemory(title, traced.phase, traced.total, by_kind, by_module, device.context_name)
 
     def _read_runs(self, job: Job) -> None:
         self._job, self._runs = job, measured_runs(job, runs_dir())

@@ -64,8 +64,8 @@ def breakdown_report(
         *breakdown_table(traced, remedies, by),
         "",
         *wrap_text(
-            f"At the peak, in {traced.phase}. `*` stands for all blocks. CUDA context and allocator overhead "
-            "are extra. Savings are computed by formula for the whole peak.",
+            f"At the peak, in {traced.phase}. `*` stands for all blocks. {estimator.device.context_name} and allocator "
+            "overhead are extra. Savings are computed by formula, each at most the size of its part.",
         ),
     ]
 
@@ -85,7 +85,7 @@ def breakdown_table(breakdown: MemoryBreakdown, remedies: Mapping[str, MemoryRem
     lines += [line("all in", dtype, size) for dtype, size in dtypes.items() if dtype]
     lines.append(line("all tensors", "", breakdown.total))
     header = (by, "dtype" if any(dtypes) else "", "size", "share")
-    reduced = "reduced by, and by how much the peak falls" if remedies else ""
+    reduced = "reduced by, at most" if remedies else ""
     return format_table([(*header, reduced), *lines], right={2, 3}, indent="  ")
 
 
@@ -190,7 +190,7 @@ def _part_rows(estimator: JobMemoryEstimator, best: MemoryEstimate) -> list[Line
         "gradients": parts.gradients,
         "optimizer states": parts.optimizer,
         "activations": parts.activations,
-        "CUDA context" if estimator.device.on_gpu else "Python and torch": parts.context,
+        estimator.device.context_name: parts.context,
         "allocator overhead": parts.slack,
     }
     bars = {name: TextSpan("▇" * round(size / parts.total * BAR_WIDTH), "gauge") for name, size in sizes.items()}

@@ -46,6 +46,11 @@ class Device(Struct, frozen=True):
     gpu_count: int = 1
 
     @property
+    def context_name(self) -> str:
+        """What a process takes besides tensors and what the allocator holds."""
+        return "CUDA context" if self.on_gpu else "Python with torch"
+
+    @property
     def flash(self) -> bool:
         """Whether torch's flash attention runs here in 16 bit; assumed for a GPU of unknown capability."""
         return self.on_gpu and (self.capability is None or self.capability >= least_capability("flash"))

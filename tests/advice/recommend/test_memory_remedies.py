@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tuner_tui.advice.estimate import JobMemoryEstimator
-from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, memory_remedies
+from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows, memory_remedies
+from tuner_tui.core.units import MIB
+from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
 from tuner_tui.memory.device import Device
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
@@ -60,3 +62,37 @@ def test_what_is_removed_already_has_no_remedy() -> None:
         quantization="nf4", attn_implementation="sdpa",
     )  # fmt: skip
     assert lean == {}
+
+
+def test_a_saving_is_divided_among_the_parts_that_a_change_reduces() -> None:
+    """Checkpointing saves 30 of the 40 MiB of two kinds; the optimizer of 8 bits more than its states at this peak."""
+    sizes = [
+        ("a", "MLP", 20),
+        ("b", "MLP", 10),
+        ("a", "attention", 10),
+        ("", "weights", 9),
+        ("", "optimizer states", 8),
+    ]
+    parts = [MemoryPart(module, kind, "fp32", size * MIB) for module, kind, size in sizes]
+    traced = MemoryBreakdown("loss", tuple(parts))
+    checkpointing = MemoryRemedy({"gradient_checkpointing": True}, 30 * MIB)
+    remedies = {
+        "MLP": checkpointing,
+        "attention": checkpointing,
+        "optimizer states": MemoryRemedy({"optim": "adamw_bnb_8bit"}, 27 * MIB),
+        "weights": MemoryRemedy({"quantization": "nf4"}, None),
+    }
+    by_kind = {row.name: row.remedy and row.remedy.sentence for row in breakdown_rows(traced, remedies, "kind")}
+    assert by_kind == {
+        "MLP": "checkpointing on: 22.5 MiB",
+        "attention": "checkpointing on: 7.5 MiB",
+        "weights": "quantization nf4",
+        "optimizer states": "optimizer adamw_bnb_8bit: 8.0 MiB",
+    }
+    by_module = [row.remedy and row.remedy.saved_bytes for row in breakdown_rows(traced, remedies, "module")]
+    assert by_module == [15 * MIB, 7.5 * MIB, 7.5 * MIB, None, 8 * MIB]
+
+
+def test_a_machine_without_a_gpu_has_no_cuda_context() -> None:
+    assert GPU.context_name == "CUDA context"
+    assert Device(False).context_name == "Python with torch"

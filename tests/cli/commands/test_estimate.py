@@ -170,7 +170,7 @@ def test_without_a_gpu_it_is_the_processors_memory(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
     result = caller(box(cores=8), python())("--model", "tiny")
     assert result.exit_code == 0
-    assert "Python and torch" in result.stdout
+    assert "Python with torch" in result.stdout
     assert "assumed" not in result.stdout
 
 

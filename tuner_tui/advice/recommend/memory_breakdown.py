@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.units import format_size
 from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
 from tuner_tui.memory.estimate import MemoryEstimate
-from tuner_tui.settings.model import Settings, Value, format_value
+from tuner_tui.settings.model import FIELDS, Settings, Value, format_value
 
 LEAST_SHARE = 0.002
 """Share of the tensors from which a part has a row of its own."""
@@ -19,15 +20,15 @@ RECOMPUTED = frozenset({"activations", "attention", "MLP", "normalisation", "res
 
 
 class MemoryRemedy(Struct, frozen=True):
-    """The change that removes a kind of memory, and the bytes by which the whole peak falls; None if unknown."""
+    """The change that removes a kind of memory, and the bytes it saves of the peak or of one part; None if unknown."""
 
     change: Mapping[str, Value]
     saved_bytes: int | None
 
     @property
     def sentence(self) -> str:
-        """The change, and by how much the peak falls."""
-        words = ", ".join(f"{name} {format_value(name, value)}" for name, value in self.change.items())
+        """The change, and how much it saves."""
+        words = ", ".join(f"{FIELDS[name].label} {format_value(name, value)}" for name, value in self.change.items())
         return words if self.saved_bytes is None else f"{words}: {format_size(self.saved_bytes)}"
 
 
@@ -51,9 +52,19 @@ KEYS: Mapping[str, Callable[[MemoryPart], str]] = {
 
 def breakdown_rows(traced: MemoryBreakdown, remedies: Mapping[str, MemoryRemedy], by: str) -> list[BreakdownRow]:
     """The parts by kind and dtype, and by what `by` names in `KEYS`, the largest first; small ones are one row."""
+    kinds = traced.by(lambda part: part.kind)
+
+    def remedy_of(kind: str, size: int) -> MemoryRemedy | None:
+        remedy = remedies.get(kind)
+        if remedy is None or remedy.saved_bytes is None:
+            return remedy
+        # What a change saves is divided among the parts that it reduces.
+        reduced = sum(kinds.get(other, 0) for other, also in remedies.items() if also.change == remedy.change)
+        return replace(remedy, saved_bytes=min(size, round(remedy.saved_bytes * size / reduced)))
+
     sizes = traced.by(lambda part: (KEYS[by](part), part.kind, part.dtype))
     rows = [
-        BreakdownRow(f"{name} · {kind}" if name else kind, dtype, size, size / traced.total, remedies.get(kind))
+        BreakdownRow(f"{name} · {kind}" if name else kind, dtype, size, size / traced.total, remedy_of(kind, size))
         for (name, kind, dtype), size in sizes.items()
         if size >= LEAST_SHARE * traced.total
     ]

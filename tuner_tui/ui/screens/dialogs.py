@@ -284,7 +284,7 @@ class MemoryScreen(Dialog[None]):
         rows = parts.by_module if self.by_module else parts.by_kind
         self.query_one("#parts", Static).update(parts_table(rows, bars=self.app.size.width >= ROOM_FOR_BARS))
         total = f"All tensors at the peak, in {parts.phase}: {format_size(parts.total_bytes)}."
-        self.query_one("#total", Static).update(f"{total} CUDA context and allocator overhead are extra.")
+        self.query_one("#total", Static).update(f"{total} {parts.context} and allocator overhead are extra.")
 
 
 def parts_table(rows: Sequence[BreakdownRow], bars: bool) -> Table:
@@ -296,7 +296,7 @@ def parts_table(rows: Sequence[BreakdownRow], bars: bool) -> Table:
         table.add_column(no_wrap=True, justify="right")
     table.add_column(no_wrap=True)
     table.add_column(ratio=3, overflow="fold")
-    table.add_row(*(Text(head, "dim") for head in ("part", "dtype", "size", "share", "", "saved by, and how much")))
+    table.add_row(*(Text(head, "dim") for head in ("part", "dtype", "size", "share", "", "saved by, at most")))
     for row in rows:
         bar = "".join(span.text for span in gauge(row.share, BAR_WIDTH, "gauge")) if bars else ""
         reduced = "" if row.remedy is None else row.remedy.sentence
