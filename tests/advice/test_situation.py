@@ -13,12 +13,14 @@ from tests.runs.builders import record, view
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import LogWindowReader, build_situation, situation_of_run
 from tuner_tui.core.procfs import this_machine
+from tuner_tui.hardware.sample import ProcessSample, Sample
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, Finished
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.status import RunStatus
+from tuner_tui.runs.store.codec import encode_sample
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.ui.followed_run import RunDiagnoser
+from tuner_tui.ui.followed_run import RunDiagnoser, read_context
 
 OUT_OF_MEMORY = """Traceback (most recent call last):
   File "train.py", line 9, in <module>
@@ -47,6 +49,18 @@ def test_the_screen_and_the_command_line_find_the_same(tmp_path: Path) -> None:
     on_screen = RunDiagnoser(folder)(ended_view(), situation.inventory)
     assert [finding.cause for finding in on_screen] == ["gpu-oom"]
     assert on_screen == diagnose(situation)
+
+
+def test_findings_and_card_have_the_same_share_of_a_run_that_has_ended(tmp_path: Path) -> None:
+    """Of all 600 s: after a start of 100 s it waited for a core half of 400 s, and all of the last 100 s."""
+    folder, ended = RunFolder(tmp_path), ended_view()
+    ended = replace(ended, state=replace(ended.state, training_since_t=100.0))
+    waits = ((time_s, 50.0 if time_s < 500 else 100.0) for time_s in range(600))
+    mains = (Sample(float(t), processes=(ProcessSample(7, "main", cpu_queue_pct=wait),)) for t, wait in waits)
+    folder.samples.write_bytes(b"".join(map(encode_sample, mains)))
+    context = read_context(folder, ended)
+    assert context is not None
+    assert situation_of_run(folder, ended).core_wait_share == context.core_wait_share == pytest.approx(0.5)
 
 
 def test_what_a_run_wrote_before_it_was_opened_is_found_at_once_and_what_is_new_once_it_lasts(tmp_path: Path) -> None:

@@ -345,5 +345,5 @@ def bar_rows(scene: EndScene, width: int) -> list[Line]:
     causes = dict.fromkeys(finding.cause for finding in scene.findings)  # whose shares are of the last seconds only
     waited = 0.0 if scene.context is None else scene.context.core_wait_share or 0.0
     if "cpu-contended" in causes or waited >= CPU_QUEUE_PCT / 100:
-        causes["cpu-contended"] = waited * counted_s / seconds
+        causes["cpu-contended"] = waited
     return [*memory, *time_rows("run time", {**parts, START_UP: 1 - counted_s / seconds}, causes, width, rank)]

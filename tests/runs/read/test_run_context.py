@@ -51,7 +51,7 @@ def test_the_wait_for_a_core_is_that_of_trainers_since_the_first_step() -> None:
         return Sample(time_s, processes=processes)
 
     samples = [waited(1.0, 100.0), waited(5.0, 40.0), waited(6.0, None), waited(7.0, 80.0)]
-    assert core_wait_share(samples, 5.0) == pytest.approx(0.6)
+    assert core_wait_share(samples, 5.0) == pytest.approx(0.4), "of all time, that of the start included"
     assert core_wait_share(samples, 8.0) is None
 
 

@@ -39,6 +39,8 @@ def cpu_contended(situation: Situation) -> Finding | None:
     queue = cpu_queue_pct(samples, "main")
     if share is None or queue is None or queue < thresholds.CPU_QUEUE_PCT or not is_warmed_up(situation):
         return None
+    # A long start does not hide that the training waits: the whole run is only what is said of it.
+    queue = queue if situation.core_wait_share is None else 100 * situation.core_wait_share
     free_cores = max(1, int((situation.usable_cores or 1) * (1 - share)))
     counted = any(process.cpu_queue_pct is not None for process in samples[-1].processes)
     sampled = "" if counted else " (sampled once a second; this kernel does not count it)"

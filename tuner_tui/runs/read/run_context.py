@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -59,9 +60,9 @@ class RunContext(Struct, frozen=True):
     that ended lowest, or of those that the run resumed.
 
     `checkpoint` is where a new run would go on, `energy_kwh` what the GPUs of the training took, `cost` its price in
-    words, and `core_wait_share` the share of the time since the first step in which its main process waited for a
-    core, None if not counted. They are read once the run has ended. `remedy` is what came of the remedy that it was
-    started with until now.
+    words, and `core_wait_share` the share of its time in which its main process waited for a core as it trained, None
+    if not counted. They are read once the run has ended. `remedy` is what came of the remedy that it was started with
+    until now.
     """
 
     past: tuple[PastRun, ...] = ()
@@ -100,12 +101,21 @@ def read_run_context(
         checkpoint = lineage_checkpoint(folder)
     except RecordError:
         checkpoint = None
-    lines = sampled_new_lines(LineTail(folder.samples), sampling=SPREAD)
-    samples = [sample for line in lines if (sample := decode_sample(line)) is not None]
-    energy_kwh = gpu_energy_kwh(samples, training_gpus)
+    energy_kwh = gpu_energy_kwh(_spread_samples(folder.samples), training_gpus)
     cost = cost_text(energy_kwh, environ.get(PRICE_VARIABLE, ""))
-    waited = core_wait_share(samples, state.training_since_t or math.inf)
+    waited = read_core_wait_share(folder.samples, state.training_since_t)
     return RunContext(past, earlier_loss, checkpoint, energy_kwh, cost, waited)
+
+
+def _spread_samples(path: Path) -> Iterator[Sample]:
+    lines = sampled_new_lines(LineTail(path), sampling=SPREAD)
+    return (sample for line in lines if (sample := decode_sample(line)) is not None)
+
+
+@lru_cache(maxsize=4)
+def read_core_wait_share(path: Path, since_s: float | None) -> float | None:
+    """`core_wait_share` of a run that has ended, by its file of samples. Cached, as a screen asks each second."""
+    return core_wait_share(_spread_samples(path), since_s or math.inf)
 
 
 def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
@@ -173,10 +183,11 @@ def gpu_energy_kwh(samples: Iterable[Sample], training_gpus: Callable[[Sample], 
 
 
 def core_wait_share(samples: Iterable[Sample], since_s: float) -> float | None:
-    """The mean share of the time from `since_s` on in which a main process waited for a core; None if not counted."""
-    mains = (process for sample in samples if sample.time_s >= since_s for process in sample.processes)
-    waits = [main.cpu_queue_pct for main in mains if main.role == "main" and main.cpu_queue_pct is not None]
-    return sum(waits) / (100 * len(waits)) if waits else None
+    """The mean share of all time in which a main process waited for a core from `since_s` on; None if not counted."""
+    mains = ((sample.time_s, main) for sample in samples for main in sample.processes if main.role == "main")
+    waits = [(time_s, main.cpu_queue_pct) for time_s, main in mains if main.cpu_queue_pct is not None]
+    trained = [wait for time_s, wait in waits if time_s >= since_s]
+    return sum(trained) / (100 * len(waits)) if trained else None
 
 
 def cost_text(energy_kwh: float | None, price: str) -> str:
