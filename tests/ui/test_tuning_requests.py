@@ -12,8 +12,9 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tests.fakes.live_run import START_S
+from tests.fakes.memory_outlooks import estimated
 from tests.fakes.tuning_views import COMPILED, EIGHTH, GIB, HALF, START, FakeTunings, aborted, at_its_end, under_way
-from tests.fakes.ui_backend import FakeBox, busy_box, opened
+from tests.fakes.ui_backend import FakeBox, FakeEstimates, busy_box, opened
 from tests.ui.pilots import (
     ScreenPilot,
     app_of,
@@ -26,6 +27,7 @@ from tests.ui.pilots import (
     until,
     value,
 )
+from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.tuning.trial import Measurement
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
@@ -87,6 +89,17 @@ async def test_the_first_tuning_starts_once_what_it_does_and_its_minutes_are_agr
         await until(pilot, lambda: INVALID_MINUTES in screen_text(pilot.app))
         await press_until(pilot, lambda: shown(pilot) == under_way(id="t004"), "1", "5", "x", "enter")
         assert (box.tuner.asked, box.tuner.minutes) == ([("start", "llama-1b-sft")], [15.0])
+
+
+@pytest.mark.parametrize(("batch", "words"), [(16, ""), (24, "may not fit"), (40, "too large")])
+async def test_a_model_that_may_not_fit_is_named_before_it_is_tuned(batch: int, words: str) -> None:
+    outlook = MemoryOutlook(estimated(batch))
+    box = FakeBox()
+    async with on_screen(box, backend=box.backend(estimates=FakeEstimates(quick=lambda _: outlook))) as pilot:
+        await until(pilot, lambda: app_of(pilot).main.outlook is outlook)
+        await press_to(pilot, "Tune", "o")
+        assert ("By the estimate peak memory" in screen_text(pilot.app)) is bool(words)
+        assert f", {words}." * bool(words) in screen_text(pilot.app)
 
 
 async def test_too_few_minutes_are_refused() -> None:

@@ -35,18 +35,24 @@ def launch_sentence(
     `batch_note` says how the effective batch was changed, `failure` how the last run with these settings failed.
     """
     outlook = outlook or MemoryOutlook(unknown="not known yet: the estimate is being made")
-    duration, estimate = outlook.duration, outlook.estimate
+    duration = outlook.duration
     time = UNMEASURED if duration is None or duration.range_s is None else summarise_duration(duration)
     time = f"{'time' if time in (UNMEASURED, VARIED) else 'about'} {time}"
-    peak = f"peak memory {TOO_LARGE if failure == OUT_OF_MEMORY else outlook.unknown}"
-    if estimate is not None:
-        verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"
-        peak = f"peak {'memory' if outlook.on_gpu else 'RAM'} {figures_of(estimate)}{verdict}"
+    unknown = f"peak memory {TOO_LARGE if failure == OUT_OF_MEMORY else outlook.unknown}"
+    peak = estimated_peak(outlook) or unknown
     changed = f" {batch_note[0].upper()}{batch_note[1:]} by the changed settings." if batch_note else ""
     both = f"{time}, {peak}"
     if time.endswith(UNMEASURED) and peak.endswith(UNMEASURED):
         both = "time and peak memory not known until a run measures them"
     return f"{_length(config, outlook)}, {both}.{changed}"
+
+
+def estimated_peak(outlook: MemoryOutlook) -> str:
+    """Return `peak RAM 40 ± 3 of 31 GiB, too large`, without a verdict where it fits; empty without an estimate."""
+    if (estimate := outlook.estimate) is None:
+        return ""
+    verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"
+    return f"peak {'memory' if outlook.on_gpu else 'RAM'} {figures_of(estimate)}{verdict}"
 
 
 def _length(config: TrainingConfig, outlook: MemoryOutlook) -> str:

@@ -16,6 +16,7 @@ from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.ui.screens.tune import TuneScreen, TuneStartScreen
 from tuner_tui.ui.state_store import Requests
+from tuner_tui.ui.status_text import estimated_peak
 from tuner_tui.view.tuning_rows import applicable_winner, can_resume
 
 STATUS_PERIOD_S = 3.0
@@ -119,6 +120,9 @@ class TuningRequests(Requests):
             return None
         inventory, interpreter, sample = self._state.inventory, self._state.interpreter, self._store.sample
         plan = await to_daemon_thread(lambda: self._backend.tunings.plan(current, inventory, interpreter, sample))
+        outlook = self._store.outlook
+        if outlook is not None and outlook.estimate is not None and outlook.estimate.verdict in ("tight", "too large"):
+            plan = plan._replace(lines=[("Problem", f"By the estimate {estimated_peak(outlook)}."), *plan.lines])
         wish = await self._ask(heading, plan)
         if wish is None:
             return None
