@@ -120,8 +120,8 @@ async def test_stopping_asks_first() -> None:
 
 async def test_nothing_to_stop_or_save_is_said() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("s", "c", "R")
-        for sentence in ("no training to stop", "no training to save", "No run"):
+        for key, sentence in (("s", "no training to stop"), ("c", "no training to save"), ("R", "No run")):
+            await pilot.press(key)
             await until(pilot, lambda sentence=sentence: sentence in said(pilot))  # type: ignore[misc]
 
 

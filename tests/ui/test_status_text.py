@@ -190,7 +190,7 @@ def test_a_start_whose_torch_has_no_cuda_says_which_command_shows_it() -> None:
     on_cpu = replace(SCRIPT, launcher="torchrun", processes=2)
     taken = gpus_of_start(state.with_config(replace(opened(), job=on_cpu)), None).taken
     assert taken.startswith("none, 2 processes on the CPU: PyTorch here is CPU-only (2.13.0+cpu)")
-    assert taken.endswith("; a Trainer connects the processes only with use_cpu")
+    assert taken.endswith(" prints None. A Trainer connects the processes only with use_cpu.")
     assert " (CPU-only torch) · " in hardware_summary(machine, state.interpreter)
     assert "not used" not in hardware_summary(machine, INTERPRETER)
 

@@ -22,7 +22,7 @@ from tuner_tui.view.gpu_rows import format_indices
 from tuner_tui.view.settings_form import KNOBS
 
 NONE = "none"
-APART = "; a Trainer connects the processes only with use_cpu"
+APART = " A Trainer connects the processes only with use_cpu."
 
 
 class GpuChoice(NamedTuple):
@@ -90,7 +90,7 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
     job, visible = loaded.job, visible_gpus(inventory)
     target = target_of(inventory, state.interpreter, job, state.accelerate)
     if not target.trained_with(editing.current.settings).gpus:
-        unused = (unused_gpus(inventory, state.interpreter) or target.gpu_label).rstrip(".")
+        unused = unused_gpus(inventory, state.interpreter) or f"{target.gpu_label}."
         processes = f", {job.processes} processes on the CPU" if job.processes > 1 else ""
         unused += APART if processes and isinstance(job, CommandJob) else ""
         return GpuChoice(state, f"{NONE}{processes}: {unused}")
