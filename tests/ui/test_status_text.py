@@ -186,7 +186,7 @@ def test_a_start_whose_torch_has_no_cuda_says_which_command_shows_it() -> None:
     state = UiState(inventory=machine, interpreter=python("2.13.0+cpu", None)).with_config(opened())
     taken = gpus_of_start(state, None).taken
     assert taken.startswith("none: PyTorch here is CPU-only (2.13.0+cpu)")
-    assert taken.endswith('-c "import torch; print(torch.version.cuda)" prints None')
+    assert taken.endswith('-c "import torch; print(torch.version.cuda)" prints None.')
     on_cpu = replace(SCRIPT, launcher="torchrun", processes=2)
     taken = gpus_of_start(state.with_config(replace(opened(), job=on_cpu)), None).taken
     assert taken.startswith("none, 2 processes on the CPU: PyTorch here is CPU-only (2.13.0+cpu)")
