@@ -178,6 +178,21 @@ def test_a_start_says_how_the_changes_changed_the_effective_batch() -> None:
     assert kept.batch_note == ""
 
 
+def test_no_change_is_said_from_a_value_that_was_never_known() -> None:
+    """On another number of processes the values observed before are those of another job."""
+    smaller = Remedy("Smaller micro batch", "", change={BATCH: 32})
+    finding = Finding("gpu-oom", "failed", "", (), "certain", remedies=(smaller,))
+    followed = replace(following({BATCH: 64}), folder=Path("/runs/r007"), inventory=box(T4, T4)).with_seen(UiState())
+    assert followed.with_remedy(finding, smaller).batch_note == "effective batch 64 → 32"
+    spread = followed.with_job(replace(COMMAND, processes=2, launcher="torchrun"))
+    changed = spread.with_remedy(finding, smaller)
+    assert BATCH in changed.unknown_before - changed.unknown_values
+    assert changed.batch_note == ""
+    assert changed.current is not None
+    [applied] = changed.current.resolved.last_remedies
+    assert applied.before == {BATCH: 64}, "as it was in the run of the finding"
+
+
 def test_a_remedy_of_the_environment_is_set_in_the_job_and_offered_once() -> None:
     fewer = Remedy("OMP_NUM_THREADS=1", "", env={"OMP_NUM_THREADS": "1"})
     finding = Finding("cpu-contended", "warning", "", (), "certain", remedies=(fewer,))

@@ -106,7 +106,12 @@ TASKS = (
         demo,
     ),
     Task("change batch, precision and workers", "plus down down plus down plus", changed),
-    Task("change them on a small screen", "plus down down plus down plus", changed, size=(80, 24)),
+    Task(
+        "change batch and precision on a small screen",
+        "1 plus down down plus",
+        lambda pilot, box: value(pilot, BATCH) == 24 and value(pilot, "precision") != "bf16",
+        size=(80, 24),
+    ),
     Task("load the preset again", "p =Presets enter", lambda pilot, box: preset_shown(pilot) == "cpu"),
     Task(
         "train with a script of one's own, after the demo",
@@ -165,7 +170,7 @@ TASKS = (
     Task("watch the output", "4", lambda pilot, box: "learning_rate" in screen_text(pilot.app), busy_box, (80, 24)),
     Task(
         "find out what a setting means",
-        'slash "warmup enter',
+        '1 slash "warmup enter',
         lambda pilot, box: "warmup_steps" in screen_text(pilot.app),
         size=(80, 24),
     ),

@@ -54,6 +54,12 @@ def test_a_value_that_only_the_command_knows_is_not_said_to_be_our_default(readi
     assert effective_batch(shown, 60) == ""
 
 
+@pytest.mark.parametrize(("value", "text"), [(32, "– → 32"), (8, "– → 8")])
+def test_a_change_of_a_value_that_was_not_known_starts_at_none(value: int, text: str) -> None:
+    shown = replace(view(per_device_train_batch_size=value), unknown_before=frozenset(KNOBS[:1]))
+    assert (form_rows(shown)[0].value, form_rows(shown)[0].changed) == (text, True)
+
+
 def row(of: SettingsView, name: str) -> Any:
     return next(row for row in form_rows(of) if row.name == name)
 

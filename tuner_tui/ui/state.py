@@ -124,10 +124,16 @@ class UiState(Struct, frozen=True):
     @property
     def unknown_values(self) -> frozenset[str]:
         """The settings of a command that are neither chosen nor known: what the form has for them is only a default."""
-        current = self.current
-        if current is None or not isinstance(current.job, CommandJob):
+        return self._unknown_in(None if self.editing is None else self.editing.current)
+
+    @property
+    def unknown_before(self) -> frozenset[str]:
+        """The same of the settings as they were loaded or saved."""
+        return self._unknown_in(None if self.editing is None else self.editing.saved)
+
+    def _unknown_in(self, resolved: Resolved | None) -> frozenset[str]:
+        if resolved is None or self.loaded is None or not isinstance(self.loaded.job, CommandJob):
             return frozenset()
-        resolved = current.resolved
         return frozenset(name for name in FIELDS if resolved.origin(name).kind == OriginKind.DEFAULT)
 
     @property
@@ -152,7 +158,7 @@ class UiState(Struct, frozen=True):
     def batch_note(self) -> str:
         """How the changes of the settings changed the effective batch; empty if they did not."""
         editing = self.editing
-        if editing is None or "per_device_train_batch_size" in self.unknown_values:
+        if editing is None or "per_device_train_batch_size" in self.unknown_values | self.unknown_before:
             return ""
         return effective_batch_note(editing.saved.settings, editing.current.settings, self.data_parallel.replicas)
 
@@ -341,7 +347,9 @@ class UiState(Struct, frozen=True):
         if self.loaded is None or self.editing is None:
             return self
         run, job = None if self.folder is None else self.folder.name, self.loaded.job
-        origin = remedy.origin(finding.cause, run, self.editing.current.settings, job.env)
+        seen = {} if self.view is None else self.view.state.in_effect
+        before = effective_settings(self.editing.current.settings, frozenset(FIELDS) - self.unknown_values, seen)
+        origin = remedy.origin(finding.cause, run, before, job.env)
         if remedy.change:
             return self.with_changes(remedy.change, origin)
         changed = self.with_job(remedy.applied_to(job))

@@ -147,6 +147,7 @@ class StateStore:
             check=check,
             in_effect=state.values_in_effect,
             unknown=state.unknown_values,
+            unknown_before=state.unknown_before,
             reading=state.is_reading_values,
             ended=state.failure,
         )

@@ -55,8 +55,8 @@ class SettingsView(Struct, frozen=True):
     `saved` is what the preset holds; with `dirty` settings or job differ from it. `can_undo`: there is a change, or a
     preset loaded, to go back from. `spread` multiplies the batch; `check` finds the problems of other settings.
     `in_effect` has what the followed run uses in place of the values shown, where these differ. `unknown` are the
-    fields whose value only the command knows; it is still `reading` them where that is set. `ended` says how the
-    followed run, which had these settings, failed.
+    fields whose value only the command knows, `unknown_before` those of `saved`; it is still `reading` them where that
+    is set. `ended` says how the followed run, which had these settings, failed.
     """
 
     specs: tuple[FieldSpec, ...]
@@ -70,6 +70,7 @@ class SettingsView(Struct, frozen=True):
     can_undo: bool = False
     in_effect: Mapping[str, ValueInEffect] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
+    unknown_before: frozenset[str] = frozenset()
     reading: bool = False
     ended: str = ""
 
@@ -173,7 +174,8 @@ def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:
 
 def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> FormRow:
     value, saved = (getattr(resolved.settings, spec.name) for resolved in (view.resolved, view.saved))
-    changed = value != saved
+    is_new = spec.name in view.unknown_before - view.unknown
+    changed = is_new or value != saved
     tone: FieldTone = "changed" if changed else ""
     origin = view.resolved.origin(spec.name).label
     file = PurePath(view.preset or "")
@@ -182,7 +184,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     if spec.name in view.unknown:
         origin = READING if view.reading else "not known"
     value_text = UNKNOWN if spec.name in view.unknown else format_field(spec, value)
-    if changed and len(both := f"{format_field(spec, saved)} → {value_text}") <= WIDEST_CHANGE:
+    if changed and len(both := f"{UNKNOWN if is_new else format_field(spec, saved)} → {value_text}") <= WIDEST_CHANGE:
         value_text = both
     if spec.name in view.in_effect:
         tone, origin = "warning", f"! {view.in_effect[spec.name].text}"
