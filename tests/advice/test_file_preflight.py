@@ -27,7 +27,7 @@ from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 EXAMPLES = yaml.load(Path(__file__).with_name("file_preflight.yaml").read_text("utf-8"), yaml.CSafeLoader)
-JOB = CommandJob(command=("axolotl", "train", "/work/my.yml"), apply="yaml", model="gpt2", task="causal-lm")
+JOB = CommandJob(command=("axolotl", "train", "/srv/my.yml"), apply="yaml", model="gpt2", task="causal-lm")
 
 
 def resolved(**values: Any) -> Resolved:
@@ -45,7 +45,7 @@ def checks(
         missing_modules=lambda names: [name for name in names if name not in there],
     )
     tool = changes.pop("tool", None)
-    file = TrainingFile(Path("/work/my.yml"), values, parsed, JOB, tool and dialects()[tool])
+    file = TrainingFile(Path("/srv/my.yml"), values, parsed, JOB, tool and dialects()[tool])
     folder = changes.pop("state_folder", "/state")
     interpreter = changes.pop("interpreter", python(accelerate="1.15.0"))
     inventory = replace(box(), **changes)

@@ -151,7 +151,7 @@ def test_runs_that_do_not_compare(after: RunMeasurement, words: str) -> None:
 def test_the_rest_of_an_epoch_after_a_resume_is_no_other_data() -> None:
     before = run("r001", state=training(steps={"epoch_batches": 100}))
     after = run("r002", state=training(steps={"epoch_batches": 50}))
-    resumed = replace(after, situation=replace(after.situation, resumed_from="/work/checkpoint-50"))
+    resumed = replace(after, situation=replace(after.situation, resumed_from="/srv/checkpoint-50"))
     assert incomparable(before, resumed, set()) is None
     assert incomparable(before, after, set()) is not None
 

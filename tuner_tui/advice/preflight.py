@@ -338,8 +338,8 @@ def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSyste
     script = program_of(job.command, file.path)
     modules = [name.partition(".")[0] for option, name in pairwise(job.command) if option in MODULE and script is None]
     names = imported_packages(script) if script is not None and script.suffix == ".py" else modules
-    said = required_packages(file.values)  # by the check of the packages
-    names = [name for name in names if by_pip.get(name, name) and name.replace("_", "-") not in said]
+    checked = required_packages(file.values)  # by the check of the packages
+    names = [name for name in names if by_pip.get(name, name) and name.replace("_", "-") not in checked]
     if missing := files.missing_modules(names) if names else ():
         words = " ".join(by_pip.get(name, name) for name in missing)
         program = "The command starts" if script is None else f"{script.name} imports"

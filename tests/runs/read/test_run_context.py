@@ -98,7 +98,7 @@ def test_the_loss_of_the_earlier_run_that_ended_lowest(tmp_path: Path) -> None:
     assert context.earlier_loss is not None
     name, loss, _ = context.earlier_loss
     assert (name, loss.xs, loss.ys) == ("r002", (1.0, 2.0), (3.0, 1.5))
-    resumed = {"parent": "r001", "lineage": ("r002", "r001"), "resumed_from": "/work/checkpoint-1"}
+    resumed = {"parent": "r001", "lineage": ("r002", "r001"), "resumed_from": "/srv/checkpoint-1"}
     folder, latest = run(6.0, 2.0, **resumed)
     context = read_run_context(folder, latest, RunState(), training_gpus=lambda sample: frozenset())
     assert context.earlier_loss == ("r001", Series("loss", "", (1.0, 2.0), (3.0, 2.0)), True)

@@ -169,10 +169,10 @@ def imported_packages(script: Path) -> tuple[str, ...]:
     names = {top for dots, name, words in lines if not dots for top in ([name] if name else re.split(r",\s*", words))}
     tops = {re.split(r"[. ]", name)[0] for name in names}
     *_, top = folders = [script.parent, *_folders_above(script)]
-    own = {part for file in _whole_checkout(top) for part in (file.stem, *file.relative_to(top).parts)}
+    in_checkout = {part for file in _whole_checkout(top) for part in (file.stem, *file.relative_to(top).parts)}
     roots = [*folders, *(folder / "src" for folder in folders)]
     near = {name for name in tops for root in roots if (root / name).is_dir() or (root / f"{name}.py").is_file()}
-    return tuple(sorted(tops - own - near))
+    return tuple(sorted(tops - in_checkout - near))
 
 
 def source_of(script: Path) -> str:
