@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -69,6 +69,7 @@ def advice_in(message: str) -> tuple[Remedy, ...]:
     return (remedy("do-as-it-says", advice=quote_log(advice, 300)),) if advice else ()
 
 
+@lru_cache(maxsize=16)  # the cause, its sentence and its checks ask for that of the same message
 def meaning_of(headline: str) -> tuple[str, tuple[Remedy, ...]]:
     """What a message says, a thing and what is wrong with it, and what to do about it; both empty if it is not read."""
     document, text = read_data_file(FILE), PATH.sub("'-'", headline.partition(": ")[2] or headline)
