@@ -159,9 +159,13 @@ def _format_range(low_s: float, high_s: float) -> str:
 
 
 def estimate_duration(
-    job: Job, settings: Settings, replicas: int, earlier: Sequence[EarlierRun], gpus: Sequence[str] = (),
+    job: Job,
+    settings: Settings,
+    replicas: int,
+    earlier: Sequence[EarlierRun],
+    gpus: Sequence[str] = (),
     remedies: Sequence[AppliedRemedy] = (),
-) -> DurationEstimate | None:  # fmt: skip
+) -> DurationEstimate | None:
     """The expected duration of `job`; None if neither earlier runs nor the notes have a figure.
 
     `earlier` are runs on this machine, newest first; `gpus` the names of the GPUs used. What `remedies` promise counts
