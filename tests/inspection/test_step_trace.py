@@ -203,7 +203,9 @@ def test_a_step_without_a_free_core_is_not_bound_by_what_it_computes() -> None:
     times, alone = judged(cpu_trace(), PlainSteps(0.010, 0.001, "cpu"))
     busy = judge_step(times, (), 0.7)
     assert (alone.bound, busy.bound, busy.sentence) == (
-        "device", "cores", "Short of cores: 70 % of a step is a wait for a free core."
-    )  # fmt: skip
+        "device",
+        "cores",
+        "Short of cores: 70 % of a step is a wait for a free core.",
+    )
     assert busy.gains[0].remedy == "free cores: fewer threads and workers, or no other programs"
     assert all(gain.share <= 0.3 for gain in busy.gains[1:])

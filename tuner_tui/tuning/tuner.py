@@ -269,9 +269,13 @@ class Tuner:
         minutes = None if self.needed_s is None or not self.early else minutes_for(self.needed_s)
         more = "there was more to try" if minutes is None else f"the next trial needs {minutes} min"
         return trial_log.TuningEnded(
-            t=self.now(), status=status, verdict=conclusion, early=self.early, needed_minutes=minutes,
+            t=self.now(),
+            status=status,
+            verdict=conclusion,
+            early=self.early,
+            needed_minutes=minutes,
             sentence=f"Time was short: {more}." if self.early else "",
-        )  # fmt: skip
+        )
 
 
 GPU_TIMEOUT_S = 5.0

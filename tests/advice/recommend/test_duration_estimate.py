@@ -64,8 +64,9 @@ def test_what_a_remedy_promises_counts_until_a_run_has_shown_it() -> None:
     assert promised is not None
     assert promised.range_s == pytest.approx((2.0, 8.0))
     assert (summarise_duration(promised), promised.rests_on) == (
-        "5 to 10 s", "measured here by r007 and what workers 0 → 4 promises"
-    )  # fmt: skip
+        "5 to 10 s",
+        "measured here by r007 and what workers 0 → 4 promises",
+    )
     shown = estimate_duration(JOB, settings, 1, (earlier(settings, 200, 200),), remedies=(remedy,))
     assert shown is not None
     assert shown.range_s == pytest.approx((4.0, 4.0))
