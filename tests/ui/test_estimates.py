@@ -440,3 +440,22 @@ def test_a_tool_with_code_of_its_own_is_not_traced_and_says_what_is_unknown() ->
     assert best.uncertainty == training_code("litgpt").uncertainty
     with pytest.raises(TraceError, match="A trace does not cover"):
         estimator.traced(Settings())
+
+
+def test_the_memory_of_a_model_that_cannot_be_traced_has_its_parts_by_formula() -> None:
+    """As of one that is not on this machine: the trace is refused, the shape by name is enough for the formula."""
+    python = replace(INTERPRETER, path="/no/python")
+    shown = request(job=BuiltinJob(task="causal-lm", model="llama-1b"), interpreter=python)
+    parts = MemoryEstimator().parts(shown)
+    assert "by formula" in parts.title
+    assert {row.name for row in parts.by_kind} == {"weights", "gradients", "optimizer states", "activations"}
+    assert sum(row.size_bytes for row in parts.by_kind) == parts.total_bytes
+    assert parts.by_module == ()
+    optimizer = next(row for row in parts.by_kind if row.name == "optimizer states")
+    assert optimizer.remedy is not None
+    assert "8bit" in optimizer.remedy.sentence
+
+
+def test_without_a_model_the_parts_are_not_known() -> None:
+    with pytest.raises(TraceError, match="Write them in the job"):
+        MemoryEstimator().parts(request(job=CommandJob(command=("python", "train.py"))))

@@ -55,7 +55,10 @@ from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 
-UNNAMED_MODEL = "The memory cannot be traced: model or task of the command is not known; its job (e) names them."
+UNNAMED_MODEL = (
+    "Where the memory goes is not known: the command does not show its model and task. Write them in the job (e), "
+    "or in a preset's `job`."
+)
 UNMEASURED_IMPORTS = "not known yet: the memory that importing torch takes is being measured"
 MICRO = "per_device_train_batch_size"
 
@@ -135,7 +138,7 @@ class JobMemoryEstimator(Struct, frozen=True):
             return None
 
     def breakdown(self, settings: Settings) -> tuple[MemoryBreakdown, dict[str, MemoryRemedy]]:
-        """The tensors at the peak, and the remedy of each kind that has one. Raises `TraceError`."""
+        """The traced tensors at the peak, and the remedy of each kind that has one. Raises `TraceError`."""
         traced = trace_breakdown(self._python, self.job, settings, self.device)
         return traced, memory_remedies(self.closed_form, settings, traced.by(lambda part: part.kind))
 
@@ -209,7 +212,10 @@ class EstimateRequest(Struct, frozen=True):
 
 
 class PeakMemory(NamedTuple):
-    """The tensors at the peak in the phase `phase`, by kind, and by module and kind; `context` comes on top."""
+    """The tensors at the peak in the phase `phase`, by kind, and by module and kind; `context` comes on top.
+
+    By formula the modules are not known.
+    """
 
     title: str
     phase: str
@@ -295,17 +301,24 @@ class MemoryEstimator:
             return self._outlook(request, refine=True)
 
     def parts(self, request: EstimateRequest) -> PeakMemory:
-        """Where the memory of the peak goes, by a trace that takes seconds. Raises `TraceError`."""
+        """Where the memory of the peak goes, by a trace that takes seconds, else by formula. Raises `TraceError`."""
         job = modelled_job(request.job)
         if job is None:
             raise TraceError(UNNAMED_MODEL)
         settings = _settings(request)
         target = _target(request)
         device = training_device(target, _host_limit(request, target), cached_only=True)
-        traced, remedies = JobMemoryEstimator.of(target, job, device, self._runs).breakdown(settings)
-        by_kind, by_module = (tuple(breakdown_rows(traced, remedies, by)) for by in ("kind", "module"))
         title = f"{job.model} · micro batch {settings.per_device_train_batch_size}"
-        return PeakMemory(title, traced.phase, traced.total, by_kind, by_module, device.context_name)
+        estimator, ways = JobMemoryEstimator.of(target, job, device, self._runs), ["kind", "module"]
+        try:
+            parts, remedies = estimator.breakdown(settings)
+        except TraceError:
+            if (best := estimator.closed_form(settings)) is None:
+                raise
+            parts, title, ways = best.breakdown, f"{title} · {best.rests_on}", ["kind"]
+            remedies = memory_remedies(estimator.closed_form, settings, parts.by(lambda part: part.kind))
+        tables = [tuple(breakdown_rows(parts, remedies, by)) for by in ways]
+        return PeakMemory(title, parts.phase, parts.total, tables[0], (*tables, ())[1], device.context_name)
 
     def _read_runs(self, job: Job) -> None:
         self._job, self._runs = job, measured_runs(job, runs_dir())

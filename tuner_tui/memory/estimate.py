@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
 from tuner_tui.memory.closed_form import BUILT_IN, FOUR_BITS, MemoryPhase, TrainingCode, memory_phases, training_code
 from tuner_tui.memory.device import Device, RuntimeOverhead, interpolate, runtime_overhead
 from tuner_tui.memory.fit import PeakModel
@@ -123,6 +124,14 @@ class MemoryEstimate(Struct, frozen=True, dict=True):
             context=round(self.overhead.context_bytes + self.overhead.reserved_bytes),
             slack=round(self.overhead.slack(tensors, self.batch)),
         )
+
+    @property
+    def breakdown(self) -> MemoryBreakdown:
+        """The tensors at the peak by kind, as a trace has them by module."""
+        sizes = {name: getattr(self.parts, name) for name in ("weights", "gradients", "optimizer", "activations")}
+        sizes["optimizer states"] = sizes.pop("optimizer")
+        largest = sorted(filter(sizes.get, sizes), key=sizes.__getitem__, reverse=True)
+        return MemoryBreakdown(self.peak_phase, tuple(MemoryPart("", kind, "", sizes[kind]) for kind in largest))
 
     @cached_property
     def total_bytes(self) -> int:

@@ -272,7 +272,7 @@ class MemoryScreen(Dialog[None]):
             self.watch(self, name, self._show)
 
     def action_switch(self) -> None:
-        self.by_module = not self.by_module
+        self.by_module = not self.by_module and self.parts is not None and bool(self.parts.by_module)
 
     def _show(self) -> None:
         parts = self.parts
@@ -280,7 +280,8 @@ class MemoryScreen(Dialog[None]):
             return
         box = self.query_one("#dialog")
         box.border_title = Content(f"Memory · {parts.title}")
-        box.border_subtitle = f"m by {'kind' if self.by_module else 'module'} · esc back"
+        other = f"m by {'kind' if self.by_module else 'module'} · " if parts.by_module else ""
+        box.border_subtitle = f"{other}esc back"
         rows = parts.by_module if self.by_module else parts.by_kind
         self.query_one("#parts", Static).update(parts_table(rows, bars=self.app.size.width >= ROOM_FOR_BARS))
         total = f"All tensors at the peak, in {parts.phase}: {format_size(parts.total_bytes)}."
