@@ -460,6 +460,17 @@ async def test_a_replay_opens_over_nothing_that_the_user_does() -> None:
         await press_to(pilot, "", "escape")
 
 
+async def test_what_is_ready_late_takes_no_key_from_the_user() -> None:
+    times = StepTimes(10, "cpu", 0.2, 0.21, (PartTime("data", 0.15, 0.0),), (), ())
+    profile = RunProfile((RankProfile(0, times, judge_step(times), 0.5, compiled=False),))
+    async with on_screen(busy_box(profile=profile)) as pilot:
+        app_of(pilot).answer_limit_s = 0.0
+        await press_until(pilot, lambda: "A step of r007 is ready: F shows it" in said(pilot), "F")
+        assert dialog(pilot) == ""
+        await press_to(pilot, "A step of r007", "F")
+        await press_to(pilot, "", "escape")
+
+
 async def test_what_makes_a_step_slow() -> None:
     times = StepTimes(10, "cpu", 0.2, 0.21, (PartTime("data", 0.15, 0.0),), (CallTime("head", 0.02, 1.0),), ())
     line = HotLine("decode (/home/a/train.py:12)", 0.9, "data")

@@ -328,9 +328,9 @@ class RunRequests(Requests):
     ) -> None:
         """Show what is read of the followed run, which has to be `live`.
 
-        The status line says what it is `doing`; who is elsewhere at the end sees the result with `key`.
+        The status line says what it is `doing`. What is ready late, or while the user is elsewhere, opens with `key`.
         """
-        folder = self._state.folder
+        folder, asked_s = self._state.folder, time.monotonic()
         screen = self._unseen.pop((title, folder), None)
         if folder is None or (screen is None and live and not self._state.running):
             self._refuse("No training is running.")
@@ -343,7 +343,8 @@ class RunRequests(Requests):
             finally:
                 self._store.update(replace(self._state, request=""))
             screen = InspectionScreen(title.format(folder.name), partial(draw, result))
-            if self._app.is_in_use or folder != self._state.folder:
+            is_late = time.monotonic() - asked_s > self._app.answer_limit_s
+            if is_late or self._app.is_in_use or folder != self._state.folder:
                 self._unseen[title, folder] = screen
                 self._app.show_note(f"{screen.heading} is ready: {key} shows it while {folder.name} is open.")
                 return
