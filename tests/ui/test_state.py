@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from tests.fakes import live_run
 from tests.fakes.inventories import box, make_gpu
-from tests.fakes.ui_backend import opened, running
+from tests.fakes.ui_backend import INTERPRETER, opened, running
 from tests.runs.builders import record
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
-from tuner_tui.ui.records import JobFacts
+from tuner_tui.ui.records import DEMO, JobFacts
 from tuner_tui.ui.state import SettingChange, UiState
 from tuner_tui.view.settings_form import DataParallel, ValueInEffect
 
@@ -246,3 +246,20 @@ def test_a_change_of_the_job_can_be_undone_after_those_of_the_settings() -> None
     assert [None if each.loaded is None else each.loaded.job for each in jobs] == [quick, COMMAND, quick]
     assert not changed.with_undo().with_undo().job_edited
     assert changed.with_undo().with_undo().editing == shown.editing
+
+
+def test_a_value_edited_in_the_demo_stays_with_the_demo() -> None:
+    demo = UiState().with_config(replace(opened(), preset=DEMO)).with_edit(BATCH, "128")
+    other = demo.with_job(COMMAND)
+    assert BATCH in other.unknown_values
+    again = other.with_undo().current
+    assert again is not None
+    assert again.resolved.settings.per_device_train_batch_size == 128
+
+
+def test_the_settings_are_final_once_the_job_was_read() -> None:
+    """A command's files and script may give its length, which the start dialog shows."""
+    preset = opened()
+    read = UiState(inventory=box(T4), interpreter=INTERPRETER).with_config(preset)
+    assert not read.ready
+    assert replace(read, facts=JobFacts(Path("python"), None, {})).ready

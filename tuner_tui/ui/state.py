@@ -107,8 +107,8 @@ class UiState(Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether settings, machine and interpreter are known, so that the settings shown are final."""
-        return None not in (self.editing, self.inventory, self.interpreter)
+        """Whether settings, job, machine and interpreter are known, so that the settings shown are final."""
+        return None not in (self.editing, self.facts, self.inventory, self.interpreter)
 
     @property
     def is_reading(self) -> bool:
@@ -281,7 +281,7 @@ class UiState(Struct, frozen=True):
     def with_job(self, job: Job) -> UiState:
         """Replace the job; undo brings back the one before.
 
-        A command keeps its own defaults: recommended values are dropped for one, and those of the demo.
+        A command keeps its own defaults: recommended values are dropped for one, and all of the demo.
         """
         shown = self._shown
         if shown is None or self.loaded is None or self.editing is None or job == self.loaded.job:
@@ -296,7 +296,8 @@ class UiState(Struct, frozen=True):
         if isinstance(job, CommandJob):
             dropped = WEAK_ORIGINS
             if loaded.preset == DEMO:
-                dropped, loaded = dropped | {OriginKind.PRESET}, replace(loaded, preset=None, base=None)
+                dropped |= {OriginKind.PRESET, OriginKind.EDITED}
+                loaded = replace(loaded, preset=None, base=None)
             editing = editing.map(lambda resolved: _without(resolved, dropped))
             of_env = replace(job, env=self.loaded.job.env) == self.loaded.job
             facts = self.facts if of_env else None

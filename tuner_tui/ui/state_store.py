@@ -59,8 +59,7 @@ class StateStore:
             self._keep_draft()
         elif self._screen.settings_view is not None and before.view is not state.view:
             self._screen.settings_view = replace(self._screen.settings_view, in_effect=state.values_in_effect)
-        if state.ready:
-            self.ready.set()
+        (self.ready.set if state.ready else self.ready.clear)()
         job = None if state.loaded is None else state.loaded.job
         environment = self._backend.environment_findings(state.inventory, state.interpreter, job)
         errors = () if state.running else status_text.settings_errors(self._screen.settings_view)
