@@ -22,9 +22,9 @@ from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
-from tuner_tui.ui.records import TrainingConfig
+from tuner_tui.ui.records import JobFacts, TrainingConfig
 from tuner_tui.ui.screens.pickers import run_table
-from tuner_tui.ui.start_gpus import gpus_of_start
+from tuner_tui.ui.start_gpus import APART, gpus_of_start
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.status_text import (
     FIRST_KEYS,
@@ -44,8 +44,9 @@ FOLDER = Path("/runs/r007")
 
 def test_a_run_that_goes_on_and_none_at_all() -> None:
     assert quiet_line(UiState(folder=FOLDER, view=running(), findings=())) == "No problems so far."
+    facts = JobFacts(Path("python"), None, {})
     ready = UiState(inventory=live_run.inventory(), interpreter=INTERPRETER).with_config(opened())
-    assert quiet_line(ready) == "No problems found."
+    assert quiet_line(replace(ready, facts=facts)) == "No problems found."
     over = quiet_line(UiState(folder=FOLDER, view=ended("completed", "Completed."), findings=()))
     assert over == "No problems found."
     failed = quiet_line(UiState(folder=FOLDER, view=ended("failed", "It exited with code 1."), findings=()))
@@ -190,7 +191,7 @@ def test_a_start_whose_torch_has_no_cuda_says_which_command_shows_it() -> None:
     on_cpu = replace(SCRIPT, launcher="torchrun", processes=2)
     taken = gpus_of_start(state.with_config(replace(opened(), job=on_cpu)), None).taken
     assert taken.startswith("none, 2 processes on the CPU: PyTorch here is CPU-only (2.13.0+cpu)")
-    assert taken.endswith(" prints None. A Trainer connects the processes only with use_cpu.")
+    assert taken.endswith(" prints None." + APART)
     assert " (CPU-only torch) · " in hardware_summary(machine, state.interpreter)
     assert "not used" not in hardware_summary(machine, INTERPRETER)
 

@@ -106,16 +106,15 @@ class SettingsRequests(Requests):
         facts = await to_daemon_thread(lambda: self._backend.read_job(job))
         if self._state.loaded is None or self._state.loaded.job != job:  # another one is shown meanwhile
             return
-        python = facts.python
-        if facts != self._state.facts:
-            self._store.update(replace(self._state, facts=facts))
+        python, interpreter = facts.python, self._state.interpreter
+        interpreter = interpreter if facts.python == self._python else None
+        if (facts, interpreter) != (self._state.facts, self._state.interpreter):
+            self._store.update(replace(self._state, facts=facts, interpreter=interpreter))
         if python == self._python:
             return
         # The versions come first, as they are read without importing a package and are enough for most rules. Until
         # they are there nothing can be launched, because recommended values may still change.
         self._python = python
-        self._store.ready.clear()
-        self._store.update(replace(self._state, interpreter=None))
         for versions_only in (True, False):
             interpreter = await to_daemon_thread(partial(self._backend.probe_interpreter, python, versions_only))
             if self._python != python:  # the job has changed meanwhile
@@ -241,7 +240,9 @@ class SettingsRequests(Requests):
             return
         job, most = self._state.loaded.job, startable_gpus(self._state)
         if most < 2:
-            self._app.show_note("There is no second GPU to start a process on; e sets the number of processes.")
+            starts = most == 0 and self._state.inventory is not None and self._state.inventory.gpus
+            why = "The command starts its processes itself" if starts else "There is no second GPU to train on"
+            self._app.show_note(f"{why}; e shows how it is started.")
             return
         counts = sorted({most, *(2**n for n in range(most.bit_length()))})
         number = next((count for count in counts if count > job.processes), 1)

@@ -22,7 +22,7 @@ from tuner_tui.view.gpu_rows import format_indices
 from tuner_tui.view.settings_form import KNOBS
 
 NONE = "none"
-APART = " A Trainer connects the processes only with use_cpu."
+APART = " Each trains by itself unless the script connects them: init_process_group, or use_cpu of a Trainer."
 
 
 class GpuChoice(NamedTuple):

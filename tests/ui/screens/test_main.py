@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.widgets import OptionList
 
-from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
+from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, opened
 from tests.ui.pilots import (
     app_of,
     cursor_on,
@@ -22,6 +23,7 @@ from tests.ui.pilots import (
     until,
 )
 from tuner_tui.runs.read.reader import RunRow
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.keys import GLOSSARIES, KEYS, key_label
 from tuner_tui.ui.panels.arrangement import PAGES
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
@@ -93,6 +95,12 @@ async def test_the_palette_finds_the_number_of_gpus(words: str) -> None:
         assert "2 processes, one on each GPU; effective batch 128 = 16 × 4 × 2 processes" in said(pilot)
         await press_until(pilot, lambda: "1 process on 2 GPUs" in screen_text(pilot.app), "g")
         assert preset_shown(pilot) == "llama-1b-sft", "all is as before"
+
+
+async def test_a_command_that_starts_its_processes_itself_gets_no_more_of_them() -> None:
+    command = CommandJob(command=("torchrun", "--nproc-per-node=2", "train.py"))
+    async with on_screen(FakeBox(opened=replace(opened(None), job=command))) as pilot:
+        await press_until(pilot, lambda: "The command starts its processes itself" in said(pilot), "g")
 
 
 async def test_on_a_small_screen_the_glossary_is_scrolled_to() -> None:
