@@ -63,12 +63,12 @@ def effects(share: float, workers: int, cores: int) -> list[str]:
 @pytest.mark.parametrize(
     ("workers", "cpu", "queue", "offered"),
     [
-        (0, 8.0, 0.0, ["at most about 4× the steps per second"]),
+        (0, 8.0, 0.0, ["at most about 16× the steps per second"]),
         (0, 95.0, 0.0, []),
         (0, 8.0, 80.0, []),
-        (2, 8.0, 0.0, ["at most about 2× the steps per second"]),
-        (4, 8.0, 0.0, ["at most about 2× the steps per second"]),
-        (8, 8.0, 0.0, []),
+        (2, 8.0, 0.0, ["at most about 8× the steps per second"]),
+        (8, 8.0, 0.0, ["at most about 2× the steps per second"]),
+        (16, 8.0, 0.0, []),
     ],
 )
 def test_loading_that_takes_no_core_may_have_more_workers_than_cores(

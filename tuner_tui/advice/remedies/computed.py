@@ -6,6 +6,7 @@ load.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -26,7 +27,6 @@ from tuner_tui.advice.remedies.table import FILE, names_of, remedy, remedy_if_it
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules import WORKERS_PER_CORE
 
 SHORTEST_LENGTH = 32
 CONSERVATIVE_BATCH = 8
@@ -187,24 +187,26 @@ def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remed
 
 
 MAX_WORKERS = 16
+FEW_SUFFICE = 0.5
+"""Share of the wait up to which two more workers are enough; judgement."""
 LEAST_GAIN = 1.02
 """A remedy that cannot gain as much is not offered."""
 BIG_GAIN = 2.0
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Two more workers (4 → 6), or up to four from none; at most one per core, or four if they need none.
+    """As many workers as the wait needs (2 → 16), at least two more, or four from none; at most one per core.
 
-    Of a stream that does not divide itself every worker delivers all samples, so that there may be only one.
+    Where loading itself waits they need no core. Up to half of the time two more are tried, as the notes do. Of a
+    stream that does not divide itself every worker delivers all samples, so that there may be only one.
     """
     workers, cores = settings.dataloader_num_workers, situation.usable_cores
     spare = max(1, (cores - 1) if cores is not None else workers + 2) // situation.processes
     most = 1 if situation.state.in_effect.get("workers_repeat") else MAX_WORKERS
-    idle = loading_is_idle(situation, workers)
-    if idle:  # each worker waits by itself for storage or the network, and takes no core
-        wanted = min(2 * workers or 4, most, 2 * WORKERS_PER_CORE * (cores or MAX_WORKERS))
-    else:
-        wanted = min(workers + 2 if workers else 4, max(1, spare), most)
+    # What computes leaves 1 - share of a step; the workers have to deliver a batch in that time.
+    idle, share = loading_is_idle(situation, workers), min(0.99, situation.state.rates.data_wait_share or 0.0)
+    needed = math.ceil(round((workers or share) / (1 - share), 3)) if share > FEW_SUFFICE else 0
+    wanted = min(max(needed, workers + 2 if workers else 4), most if idle else min(most, max(1, spare)))
     if wanted <= workers:
         return
     crowded = wanted > (cores or wanted)
@@ -215,6 +217,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if gain is not None and gain < LEAST_GAIN:
         return
     why = "batches are prepared while the training computes" if workers == 0 else "more batches are prepared at once"
+    why += f"; {needed} would keep up with the training, by their share of a step" * (needed > wanted)
     yield remedy(
         "more-workers",
         change,
