@@ -31,6 +31,7 @@ from tuner_tui.view.settings_form import (
     find_field,
     form_rows,
     format_input,
+    group_fields,
     step_value,
 )
 
@@ -227,3 +228,17 @@ def test_a_field_is_found_by_label_or_name_and_the_search_goes_round() -> None:
     assert rows[second].name == "per_device_eval_batch_size"
     assert find_field(rows, "seed", len(rows) - 1) == len(rows) - 1
     assert find_field(rows, "no such field") is None
+
+
+def test_of_a_group_shown_in_part_the_values_that_are_not_known_are_counted() -> None:
+    """Of a loop of its own neither adapters nor quantization are known: one line stands for them."""
+    fields = [spec.name for spec in group_fields(view().specs)["Optimizer"]]
+    shown = replace(view(), unknown=frozenset(FIELDS) - {*KNOBS, fields[0]})
+    rows = [row for row in form_rows(shown, (), False, ("Optimizer", "Memory")) if row.group in ("Optimizer", "Memory")]
+    assert [(row.label, row.name, row.origin) for row in rows if row.name is None] == [
+        ("▹ Optimizer", None, f"{len(fields) - 1} not known"),
+        ("▸ Memory", None, f"{len(group_fields(view().specs)['Memory'])} not known"),
+    ]
+    assert [row.name for row in rows if row.name is not None] == fields[:1]
+    whole = form_rows(shown, ("Memory",))
+    assert sum(row.group == "Memory" for row in whole) > 2, "it can still be opened and set"

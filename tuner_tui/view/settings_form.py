@@ -116,21 +116,25 @@ def group_fields(specs: Sequence[FieldSpec]) -> Mapping[str, list[FieldSpec]]:
 
 
 def form_rows(
-    view: SettingsView, opened: Collection[str] | None = None, show_changed: bool = False
+    view: SettingsView,
+    opened: Collection[str] | None = None,
+    show_changed: bool = False,
+    partly: Collection[str] = (),
 ) -> tuple[FormRow, ...]:
     """Return the knobs, then each group: its heading, and its fields if it is in `opened`; None opens all groups.
 
-    With `show_changed` a folded group shows its fields that differ from their defaults or from the preset.
+    Of a group in `partly` the fields are shown whose values are known. With `show_changed` a folded group shows its fields that differ from their defaults or from the preset.
     """
     worst = worst_problems(view.problems)
     wrong = {name for name, problem in worst.items() if problem.severity == "error"}
     by_name = {spec.name: spec for spec in view.specs}
     rows = [_field_row(view, by_name[name], worst.get(name)) for name in KNOBS if name in by_name]
     for group, specs in group_fields(view.specs).items():
-        shown = specs if opened is None or group in opened else []
+        shown = [spec for spec in specs if spec.name not in view.unknown] if group in partly else []
+        shown = specs if opened is None or group in opened else shown
         if not shown:  # what is wrong is never folded away
             shown = [spec for spec in specs if spec.name in wrong or (show_changed and _differs(view, spec))]
-        rows.append(_heading(view, group, specs, worst, len(shown)))
+        rows.append(_heading(view, group, specs, worst, shown))
         rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in shown)
     return tuple(rows)
 
@@ -141,13 +145,13 @@ def _differs(view: SettingsView, spec: FieldSpec) -> bool:
 
 
 def _heading(
-    view: SettingsView, group: str, specs: Sequence[FieldSpec], worst: Mapping[str, Problem], shown: int
+    view: SettingsView, group: str, specs: Sequence[FieldSpec], worst: Mapping[str, Problem], shown: Sequence[FieldSpec]
 ) -> FormRow:
     """Return the heading of a group, with the number of fields that differ from the preset, and of those not shown.
 
     Of one without a field shown, those that are not at their defaults are counted.
     """
-    now, saved = view.resolved.settings, view.saved.settings
+    now, saved, names = view.resolved.settings, view.saved.settings, {spec.name for spec in specs}
     changed = sum(getattr(now, spec.name) != getattr(saved, spec.name) for spec in specs)
     differing = 0 if shown else sum(getattr(now, spec.name) != spec.default for spec in specs)
     problems = [worst[spec.name] for spec in specs if spec.name in worst]
@@ -156,9 +160,11 @@ def _heading(
     note = f"{changed} changed" if changed else f"{differing} set" if differing else ""
     if problems and not shown:
         note = f"! {problems[0].sentence}"
-    elif 0 < shown < len(specs):
-        note = " · ".join(filter(None, (note, f"{len(specs) - shown} more")))
-    sign = "▾" if shown == len(specs) else PARTLY if shown else "▸"
+    elif (hidden := [spec for spec in specs if spec not in shown]) and (shown or view.unknown.issuperset(names)):
+        unknown = all(spec.name in view.unknown for spec in hidden)
+        more = f"{len(hidden)} {'not known' if unknown else 'more'}"
+        note = " · ".join(filter(None, (note, more)))
+    sign = PARTLY if shown and len(shown) < len(specs) else "▾" if shown else "▸"
     return FormRow(f"{sign} {group}", origin=note, tone=tone, group=group)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from textual import events
 
 from tests.fakes.ui_backend import FakeBox, failed_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, cursor_on, on_screen, press_until, said, screen_text, until, value
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import FIELDS
-from tuner_tui.ui.panels.settings import SettingsPanel, ValueInput
+from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel, ValueInput
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
+from tuner_tui.view.settings_form import KNOBS
 
 BATCH = "per_device_train_batch_size"
 
@@ -137,3 +140,16 @@ async def test_a_burst_of_keys_opens_edits_and_finds_in_the_order_typed() -> Non
         assert value(pilot, BATCH) == 24
         await burst(pilot, "slash", *"learn", "enter", "enter", *"3e-4", "enter")
         await until(pilot, lambda: value(pilot, "learning_rate") == 3e-4)
+
+
+async def test_what_is_not_known_of_a_command_takes_one_line_a_group_until_it_is_opened() -> None:
+    command = CommandJob(command=("python", "train.py"))
+    async with on_screen(FakeBox(opened=replace(opened(None), job=command)), size=(200, 60)) as pilot:
+        form = app_of(pilot).main.query_one(SettingsList)
+        await until(pilot, lambda: any(row.origin.endswith("not known") for row in form.rows if row.name is None))
+        assert [row.name for row in form.rows if row.name and row.value == "–"] == list(KNOBS)
+        group = next(at for at, row in enumerate(form.rows) if row.name is None)
+        await press_until(pilot, lambda: form.rows[form.cursor].name is None, *["down"] * group)
+        await press_until(pilot, lambda: form.rows[group].label.startswith("▾"), "right")
+        assert form.rows[group + 1].value == "–"
+        await press_until(pilot, lambda: form.rows[group].label.startswith("▸"), "left")

@@ -245,6 +245,7 @@ class SettingsPanel(Vertical):
 
     def on_mount(self) -> None:
         self._opened: frozenset[str] | None = None
+        self._partly: frozenset[str] = frozenset()
         self._doing: Literal["editing", "finding"] | None = None
         self.watch(self.list, "cursor", self._show_help, init=False)
         self.watch(self.list, "scroll_y", self._entitle, init=False)
@@ -274,12 +275,13 @@ class SettingsPanel(Vertical):
 
     @on(SettingsList.Resized)
     def _show_rows(self) -> None:
-        """Show the groups that were opened; before one was, the first that fit without scrolling."""
+        """Show the groups that were opened; before one was, what is known of the first that fit without scrolling."""
         if self.view is None:
             return
         name, group = (None, "") if self.list.row is None else (self.list.row.name, self.list.row.group)
-        opened = self._fitting_groups(self.view) if self._opened is None else self._opened
-        rows = form_rows(self.view, opened, self.next_run)
+        if self._opened is None:
+            self._partly = self._fitting_groups(self.view)
+        rows = form_rows(self.view, self._opened or (), self.next_run, self._partly)
         self.list.rows = rows
         self._entitle()
         matches = (at for at, row in enumerate(rows) if (row.name, row.group) == (name, group))
@@ -290,14 +292,17 @@ class SettingsPanel(Vertical):
         fields = group_fields(view.specs)
         groups = sorted(fields, key=lambda name: fmean(spec.name in view.unknown for spec in fields[name]) > 0.5)
         for count in range(len(groups), 0, -1):
-            if len(form_rows(view, groups[:count], self.next_run)) <= self.list.size.height:
+            if len(form_rows(view, (), self.next_run, groups[:count])) <= self.list.size.height:
                 return frozenset(groups[:count])
         return frozenset()
 
     def _open_group(self, group: str, only_open: bool = False) -> None:
         """Open a group of fields, or close it."""
         opened = frozenset(row.group for row in self.list.rows if row.label.startswith("▾"))
-        self._opened = opened | {group} if only_open else opened ^ {group}
+        self._opened, self._partly = (
+            opened | {group} if only_open else opened ^ {group},
+            self._partly - opened - {group},
+        )
         self._show_rows()
 
     def _entitle(self) -> None:
