@@ -126,13 +126,6 @@ def test_an_area_starts_at_zero_and_is_the_brighter_the_higher_it_is() -> None:
     assert styles == ["good", "high-good", "mid-good", "low-good"]
 
 
-def test_a_line_of_another_colour_runs_through_an_area() -> None:
-    top, low = area_lines((100.0,) * 4, 100, 2, "good", (25.0, 25.0, 75.0, None))
-    assert [(plain_text(row), [span.style for span in row]) for row in (top, low)] == [
-        ("⣿⣿", ["good"]), ("⠤⣿", ["second", "mid-good"]),
-    ]  # fmt: skip
-
-
 def test_axes_carry_their_ends() -> None:
     shown = texts(loss(240))
     assert shown[0] == "loss  1.02"

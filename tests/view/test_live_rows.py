@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -135,10 +136,21 @@ def test_a_machine_without_gpus_shows_the_history_of_the_processor_but_not_a_scr
     assert not any(row.startswith("GPU") for row in shown)
 
 
-def test_eight_gpus_are_two_columns_of_rows_where_there_is_room() -> None:
-    wide = texts(scene(None, gpus=8), 136, 12)
-    rows = [row for row in wide if "GiB" in row and row.startswith(" ")]
-    assert [(row.split()[0], row[69:].split()[0]) for row in rows] == [("0", "4"), ("1", "5"), ("2", "6"), ("3", "7")]
+def test_eight_gpus_are_two_columns_of_rows_where_there_is_no_room_for_a_row_of_each() -> None:
+    low, high = (texts(scene(None, gpus=8), 136, height) for height in (8, 14))
+    low, high = ([row for row in rows if "GiB" in row and row.startswith(" ")] for rows in (low, high))
+    assert [(row.split()[0], row[69:].split()[0]) for row in low] == [("0", "4"), ("1", "5"), ("2", "6"), ("3", "7")]
+    assert [row.split()[0] for row in high] == [*"01234567"]
+
+
+def test_eight_gpus_stand_apart_with_higher_histories_at_their_right_where_rows_are_left() -> None:
+    recent = samples(30, gpus=8)
+    for room, gaps in ((10, 1), (17, 2), (25, 3), (60, 3)):
+        rows = [plain_text(row) for row in gpu_rows(GpuScene(recent[-1], recent, past_s=30.0), 120, room)]
+        starts = [at for at, row in enumerate(rows) if "GiB" in row]
+        assert [after - at for at, after in pairwise(starts)] == [gaps] * 7
+        assert all(row[:60].isspace() for row in rows[2:gaps])
+        assert gaps == 1 or not rows[gaps].strip()
 
 
 def test_sixty_four_gpus_are_a_wall_with_the_worst_five_as_rows() -> None:

@@ -175,21 +175,20 @@ FILLED_BITS = ((0, 0x40, 0x44, 0x46, 0x47), (0, 0x80, 0xA0, 0xB0, 0xB8))
 """Bits of the left and of the right column of a braille character that is filled so many dots high."""
 
 
-def area_lines(values: Values, full: float, height: int, style: Style, over: Values = ()) -> tuple[Line, ...]:
-    """Return `height` lines of dots with an area below `values`, two in a cell, and through it a line of those `over`.
+def area_lines(values: Values, full: float, height: int, style: Style) -> tuple[Line, ...]:
+    """Return `height` lines of dots with an area below `values`, two in a cell.
 
     Each line has a shade of its style, the brighter the higher it is. Zero is the lowest dot, unknown is blank.
     """
     # The newest cell changes with each sample, those before it every few seconds only.
     parts = (slice(-COLUMNS_A_CELL), slice(-COLUMNS_A_CELL, None))
-    drawn = (_area_lines(values[part], full, height, style, over[part]) for part in parts)
+    drawn = (_area_lines(values[part], full, height, style) for part in parts)
     return tuple(line(*before, *newest) for before, newest in zip(*drawn, strict=True))
 
 
 @lru_cache(maxsize=64)
-def _area_lines(values: Values, full: float, height: int, style: Style, over: Values) -> tuple[Line, ...]:
+def _area_lines(values: Values, full: float, height: int, style: Style) -> tuple[Line, ...]:
     levels = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in values]
-    line_dots = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in over]
     lines: list[Line] = []
     for row in range(height - 1, -1, -1):
         shade: Any = SHADES[len(SHADES) * (2 * row + 1) // (2 * height)] + style  # an area's style has all shades
@@ -197,11 +196,8 @@ def _area_lines(values: Values, full: float, height: int, style: Style, over: Va
             [bits[max(0, min(4, level - 4 * row))] for level in levels[side::COLUMNS_A_CELL]]
             for side, bits in enumerate(FILLED_BITS)
         )
-        cells = [(chr(BRAILLE | a | b) if a | b else " ", shade) for a, b in zip(left, right, strict=True)]
-        for cell, dot in enumerate(line_dots[1::COLUMNS_A_CELL]):
-            if 0 < dot - 4 * row <= 4:
-                cells[cell] = chr(BRAILLE | sum(DOT_BITS[4 - (dot - 4 * row)])), "second"
-        lines.append(_joined_cells(cells))
+        dots = zip(left, right, strict=True)
+        lines.append(_joined_cells((chr(BRAILLE | a | b) if a | b else " ", shade) for a, b in dots))
     return tuple(lines)
 
 

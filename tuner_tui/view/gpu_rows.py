@@ -23,6 +23,7 @@ from tuner_tui.view.cells import (
     align_right,
     labelled_row,
     line,
+    line_width,
     side_by_side,
     text_width,
     wrapped_rows,
@@ -120,11 +121,12 @@ def gpu_columns(gpus: int, width: int) -> int:
 def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> list[Line]:
     """Return a heading and a row of gauges for each GPU, and the problems in words.
 
-    Of `room` rows, what is left goes to histories below each GPU, or in the rows of all where that is too little. Many
-    GPUs stand in two `columns`, and very many are a wall of cells, with the worst in the rows left, at least five.
+    Of `room` rows, what is left goes to histories below each of a few GPUs, else these are in the rows. Many GPUs stand
+    in two `columns` where `room` is less than their rows, and very many are a wall of cells, with the worst in the rows
+    left, at least five.
     """
     gpus = scene.sample.gpus
-    columns = columns or gpu_columns(len(gpus), width)
+    columns = columns or (1 if len(gpus) < min(room, WALL_FROM) else gpu_columns(len(gpus), width))
     each = (width - COLUMN_GAP) // 2 if columns == 2 else width
     if len(gpus) >= WALL_FROM:
         all_in_rows = sum(gpu.lost for gpu in gpus) <= WORST
@@ -134,15 +136,11 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
         return [*wall, *_in_columns(scene, worst_gpus(scene, worst), columns if worst > WORST else 1, width), *problems]
     problems = gpu_problem_rows(scene, width, each)
     room -= len(problems)
-    lines = -(-len(gpus) // columns)
-    # Equally high for all, at rest or not, lest the screen moves.
-    tall = min(TALLEST_HISTORY, (room - 2 - lines) // lines) if has_histories(len(gpus), columns, room) else 0
-    return [*_in_columns(scene, gpus, columns, width, tall), *problems]
-
-
-def has_histories(gpus: int, columns: int, room: int) -> bool:
-    """True if `room` rows have room for a history below each GPU that is higher than one in its row."""
-    return gpus > 0 and room >= (1 + LEAST_HISTORY) * -(-gpus // columns) + 2
+    # Equally high for all, at rest or not, lest the screen moves. Eight areas below gauges would be one block.
+    many = len(gpus) >= TWO_COLUMNS_FROM
+    tall = 0 if many or not gpus else min(TALLEST_HISTORY, (room - 2) // len(gpus) - 1)
+    apart = min(MOST_ROWS_OF_MANY, (room - 1) * columns // len(gpus)) if many else 1
+    return [*_in_columns(scene, gpus, columns, width, tall if tall >= LEAST_HISTORY else 0, apart), *problems]
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Line]:
@@ -152,17 +150,22 @@ def dense_gpu_rows(scene: GpuScene, width: int) -> list[Line]:
     return _in_columns(scene, scene.sample.gpus, 2, width)
 
 
-def _in_columns(scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width: int, height: int = 0) -> list[Line]:
+def _in_columns(
+    scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width: int, height: int = 0, each: int = 1
+) -> list[Line]:
     """Return the rows of `gpus` in one column or two."""
     if columns == 1 or len(gpus) < 2:
-        return _gpu_column(scene, gpus, width, height)
-    each, lines = (width - COLUMN_GAP) // 2, -(-len(gpus) // columns)
-    left = _gpu_column(scene, gpus[:lines], each, height)
-    return side_by_side(left, _gpu_column(scene, gpus[lines:], each, height), each + COLUMN_GAP)
+        return _gpu_column(scene, gpus, width, height, each)
+    half, lines = (width - COLUMN_GAP) // 2, -(-len(gpus) // columns)
+    left, right = (_gpu_column(scene, part, half, height, each) for part in (gpus[:lines], gpus[lines:]))
+    return side_by_side(left, right, half + COLUMN_GAP)
 
 
-def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: int) -> list[Line]:
-    """Return a heading, for each GPU a row of gauges with that many rows of history below it, and the axis of these."""
+def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: int, each: int) -> list[Line]:
+    """Return a heading, for each GPU a row of gauges with `height` rows of history below it, and the axis of these.
+
+    Without these each GPU has `each` rows: gauges, the history at their right, and a blank row if there are several.
+    """
     if not gpus:
         return []
     layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=scene.jobs is not None)
@@ -170,13 +173,13 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: 
     for gpu in gpus:
         if _is_lost_in_words(scene, gpu, width):
             number = TextSpan(align_left(align_right(str(gpu.index), 2), INDEX), "strong")
-            rows.append(line(number, TextSpan(f"{BAD} {_gpu_problem(scene, gpu)}", "bad")))
+            shown = [line(number, TextSpan(f"{BAD} {_gpu_problem(scene, gpu)}", "bad"))]
         else:
-            rows.append(_gauges(scene, gpu, layout))
+            shown = _gauges(scene, gpu, layout, max(1, each - 1))
         if height:
             style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
-            loads, used = (_in_columns_of(scene, gpu, width - INDEX - SCALE, name) for name in ("busy", "memory"))
-            rows += history_rows(loads, style, height, used)
+            shown += history_rows(_load_columns(scene, gpu, width - INDEX - SCALE), style, height)
+        rows += [*shown, *[()] * (each - len(shown))]
     return [*rows, *time_axis(scene.past_s, width)] if height else rows
 
 
@@ -239,7 +242,7 @@ def _heading(layout: GpuLayout, past_s: float) -> Line:
     return line(TextSpan(names + past, "dim"))
 
 
-def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
+def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout, height: int) -> list[Line]:
     mark, mark_style = gpu_mark(scene, gpu)
     old: Style = "dim" if mark in (BAD, STALE) else ""
     used, style = memory_share(gpu), old or busy_style(scene, gpu)
@@ -264,13 +267,15 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         hot: Style = "bad" if (gpu.temperature_c or 0) >= HOT_C else ""
         heat = _amount(gpu.temperature_c, None, f.integer, "°C")
         parts.append(TextSpan(align_right(heat, layout.heat), old or hot))
+    at, below = 1 + line_width(line(*parts)), list[Line]()
     if layout.trace:
-        parts += [" ", *area_lines(_in_columns_of(scene, gpu, layout.trace - 1), 100.0, 1, style)[0]]
+        first, *below = area_lines(_load_columns(scene, gpu, layout.trace - 1), 100.0, height, style)
+        parts += [" ", *first]
     if layout.job:
         free = "free" if busy == 0 and (gpu.memory_used_bytes or GIB) < GIB else ""
         job = (scene.jobs or {}).get(gpu.index) or free
         parts.append(TextSpan(align_left(f"  {job}", layout.job), "curve" if gpu.index in scene.run_gpus else "dim"))
-    return line(*parts)
+    return [line(*parts), *(line(" " * at, *row) for row in below)]
 
 
 def _is_lost_in_words(scene: GpuScene, gpu: GpuSample, width: int) -> bool:
@@ -330,34 +335,32 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in unnamed if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-LEAST_HISTORY, TALLEST_HISTORY = 2, 13
+LEAST_HISTORY, TALLEST_HISTORY, MOST_ROWS_OF_MANY = 3, 13, 3
 SCALE = 7
 """Cells to the right of a history, for the ends of its scale."""
 
 
-def _in_columns_of(scene: GpuScene, gpu: GpuSample, cells: int, name: str = "busy") -> Columns:
-    """Return how busy the GPU was lately, or how much of its memory was used (%), for each dot of so many cells."""
+def _load_columns(scene: GpuScene, gpu: GpuSample, cells: int) -> Columns:
+    """Return how busy the GPU was lately (%), for each dot of so many cells."""
     index = gpu.index
 
-    def figure(sample: Sample) -> float | None:
+    def load(sample: Sample) -> float | None:
         past = find_gpu(sample, index)
-        if past is None or past.lost:
-            return None
-        return past.utilisation_pct if name == "busy" else (share := memory_share(past)) and 100 * share
+        return None if past is None or past.lost else past.utilisation_pct
 
-    return drawn_columns(scene.recent, (index, name), figure, scene.sample, COLUMNS_A_CELL * cells, scene.past_s)
+    return drawn_columns(scene.recent, (index, "busy"), load, scene.sample, COLUMNS_A_CELL * cells, scene.past_s)
 
 
 @lru_cache(maxsize=64)
-def history_rows(loads: Columns, style: Style, height: int, memory: Columns = ()) -> tuple[Line, ...]:
-    """Return `height` rows with an area of the loads (%), a line of the `memory`, and their scale at the right edge.
+def history_rows(loads: Columns, style: Style, height: int) -> tuple[Line, ...]:
+    """Return `height` rows with an area of the loads (%), and its scale at the right edge.
 
     A single row has no room for both ends of the scale.
     """
     scale = {0: "100 %", height - 1: "0"} if height > 1 else {}
     return tuple(
         line(" " * INDEX, *cells, TextSpan(align_left(f" {scale.get(y, '')}", SCALE), "dim"))
-        for y, cells in enumerate(area_lines(loads, 100.0, height, style, memory))
+        for y, cells in enumerate(area_lines(loads, 100.0, height, style))
     )
 
 

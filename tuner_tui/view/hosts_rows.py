@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from tuner_tui.hosts import HostView
 
 LONGEST_NAME, INDENT, MOST_HISTORY = 30, 4, 8
-CURSOR = "▸ "
+CURSOR, HOST_FRAME = "▸ ", 4
+"""What begins the host at the cursor, and the rows of a host beside its GPUs: blank, header, names and a run."""
 FREE_SHARE, FREE_PCT = 0.05, 5.0
 """A GPU below both, of its memory and its time, is free to use."""
 
@@ -53,7 +54,9 @@ def hosts_rows(
     machines = [view.machine for view in views if view.machine is not None]
     has_jobs = any(map(jobs_by_gpu, machines))
     gpus = [gpu for machine in machines for gpu in machine.sample.gpus]
-    columns = gpu_columns(max((len(machine.sample.gpus) for machine in machines), default=0), width - INDENT)
+    most = max((len(machine.sample.gpus) for machine in machines), default=0)
+    # In one column there is room for histories in their rows.
+    columns = 1 if len(gpus) + HOST_FRAME * (len(views) + 1) <= height else gpu_columns(most, width - INDENT)
 
     def rows_of(number: int, room: int) -> list[Line]:
         view, mark = views[number], "" if cursor is None else CURSOR if number == cursor else " " * len(CURSOR)

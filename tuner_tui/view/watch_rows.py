@@ -33,7 +33,6 @@ from tuner_tui.view.gpu_rows import (
     format_indices,
     gpu_columns,
     gpu_rows,
-    has_histories,
     is_busy,
     is_known,
 )
@@ -218,11 +217,9 @@ def watched_gpu_rows(
         return [line(TextSpan("asking the driver …", "dim"))]
     scene = watched_scene(view, recent, only, past_s)
     gpus, notes = len(scene.sample.gpus), [row for note in view.notes for row in wrapped_rows(note, width, "dim", "  ")]
-    # In one column there is room for their jobs; in two for histories, or for both on a wide screen.
-    columns = gpu_columns(gpus, width)
-    tall = gpus < WALL_FROM and has_histories(gpus, columns, room)
-    in_columns = tall or (gpus >= WALL_FROM and width >= TWO_JOB_COLUMNS)
-    return gpu_rows(scene, width, room - len(notes), columns if in_columns else 1) + notes
+    # In one column there is room for histories and jobs; of very many GPUs in two of a wide screen.
+    columns = gpu_columns(gpus, width) if gpus >= WALL_FROM and width >= TWO_JOB_COLUMNS else 1
+    return gpu_rows(scene, width, room - len(notes), columns) + notes
 
 
 def watched_scene(
