@@ -74,11 +74,12 @@ def test_nothing_is_said_of_what_was_not_read() -> None:
 def test_what_would_be_trained_by_the_built_in_job_or_a_command() -> None:
     job = BuiltinJob(model="gpt2", task="causal-lm", data="train.jsonl", max_samples=8000)
     state = UiState().with_config(replace(opened(max_steps=400), job=job))
-    assert next_training(state)[:4] == (
+    assert next_training(state)[:5] == (
         ("preset", "llama-1b-sft"),
         ("model", "gpt2 · causal-lm"),
         ("data", "train.jsonl · at most 8,000 samples"),
         ("length", "400 steps"),
+        ("settings", "micro batch 8 · accumulation 1 · precision fp32 · workers 0"),
     )
     command = CommandJob(command=("python", "sft.py", "--note", "two words"))
     state = UiState().with_config(replace(opened(None), job=command))

@@ -13,6 +13,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.store.folder import Order, RunFolder
 from tuner_tui.settings.job import COMMAND_TO_NAME, CommandJob
+from tuner_tui.settings.model import FIELDS, format_value
 from tuner_tui.ui.keys import GLOSSARIES
 from tuner_tui.ui.records import DEMO, TrainingConfig
 from tuner_tui.ui.start_gpus import processes_text, startable_gpus
@@ -21,7 +22,7 @@ from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import READING, shorten
 from tuner_tui.view.estimate_rows import OUT_OF_MEMORY, TOO_LARGE, VERDICTS, figures_of
 from tuner_tui.view.finding_rows import UNEXPLAINED
-from tuner_tui.view.settings_form import SettingsView
+from tuner_tui.view.settings_form import KNOBS, SettingsView
 from tuner_tui.view.status_line import OPEN_IT, StatusScene
 from tuner_tui.view.tuning_rows import tuning_sentence
 from tuner_tui.view.watch_rows import run_description
@@ -201,12 +202,15 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     most = getattr(job, "max_samples", None)
     epochs = settings.num_train_epochs
     length = f"{f.count(settings.max_steps)} steps" if settings.max_steps else f"{epochs:g} epoch{'s' * (epochs != 1)}"
+    known = (name for name in KNOBS if name not in state.unknown_values and getattr(settings, name) is not None)
+    values = (f"{FIELDS[name].label} {format_value(name, getattr(settings, name))}" for name in known)
     pairs = (
         ("preset", " · ".join(part for part in (loaded.preset or "none", about) if part)),
         ("command", "not known" if is_unnamed else command),
         ("model", " · ".join(part for part in (job.model, job.task) if part)),
         ("data", " · ".join(part for part in (job.data, f"at most {f.count(most)} samples" if most else "") if part)),
         ("length", "" if command else length),
+        ("settings", " · ".join(values)),
         ("GPUs", f"{processes_text(state)} · g changes it" if startable_gpus(state) > 1 else ""),
     )
     shown = tuple((label, text) for label, text in pairs if text)

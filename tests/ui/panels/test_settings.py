@@ -58,7 +58,7 @@ async def test_a_value_is_edited_in_place() -> None:
         assert not typed.has_class("-shown")
         await pilot.press("enter", "backspace", "backspace", "3", "2", "enter")
         await until(pilot, lambda: value(pilot, BATCH) == 32)
-        assert str(panel.border_title).startswith("1 Settings · llama-1b-sft*")
+        assert str(panel.border_title).startswith("1 Settings · llama-1b-sft changed")
         assert panel.border_subtitle == "effective batch 256 = 32 × 4 × 2 GPUs"
         assert app_of(pilot).main.focused is panel.list
         await pilot.press("enter", "backspace", "backspace", "4", "down")

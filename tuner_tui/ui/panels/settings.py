@@ -306,14 +306,14 @@ class SettingsPanel(Vertical):
         self._show_rows()
 
     def _entitle(self) -> None:
-        """Show the preset, whether it was changed, and the number of hidden lines."""
+        """Show the preset and whether it was changed, that they are those of the next run, and what is hidden."""
         if self.view is None:
             return
         above = self.list.scroll_offset.y
         below = max(0, len(self.list.rows) - above - self.list.size.height)
-        hidden = " ".join(f"{sign} {number}" for sign, number in (("↑", above), ("↓", below)) if number)
-        name = f"{self.view.preset}{'*' * self.view.dirty}" if self.view.preset else "unsaved"
-        title = " · ".join(filter(None, (panel_title("settings"), name, "next run" * self.next_run, hidden)))
+        hidden = ", ".join(f"{number} {where}" for number, where in ((above, "above"), (below, "below")) if number)
+        name = f"{self.view.preset or ''}{' changed' * self.view.dirty}".strip()
+        title = " · ".join(filter(None, (panel_title("settings"), "next run" * self.next_run, name, hidden)))
         set_border_text(self, title)
 
     def _place_estimate(self) -> None:

@@ -155,7 +155,8 @@ class MainScreen(FullScreen):
         idle.add("" if self.outlook is None or self.outlook.largest is not None else "app.do('fit')")
         idle.add("" if self.can_take_back else "app.do('take_back')")
         idle.add("" if self.machine[0] is not None and len(self.machine[0].gpus) > 1 else "app.do('gpus')")
-        idle |= {"error", "app.do('compare')", "app.do('copy_path')"} if self.view is None else set()
+        idle |= {"app.do('compare')", "app.do('copy_path')"} if self.view is None else set()
+        idle |= {"error"} if outcome in (None, "completed", "stopped") else set()
         finding, remedy = self.choice or (None, None)
         usable = remedy is not None and remedy.can_apply
         idle.add("" if usable else "app.remedy('apply')")
