@@ -8,10 +8,9 @@ from msgspec.structs import replace
 from tests.fakes.live_run import GIB, START_S, finished, running, sample
 from tests.fakes.memory_outlooks import estimated
 from tuner_tui.advice.estimate import MemoryOutlook
-from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.run_state import RunState, WindowMinima
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.run_bars import COMPUTE, DATA, memory_rows, step_rows, step_shares, time_rows, waits_for_core
+from tuner_tui.view.run_bars import COMPUTE, DATA, memory_rows, step_rows, step_shares, time_rows
 
 
 def test_the_parts_of_a_step_add_up_to_the_whole() -> None:
@@ -96,19 +95,9 @@ def test_the_wait_for_a_core_is_no_part_of_computing(data_wait: float, waited: f
     assert ("compute" in plain_text(row)) == (waited < 0.5)
 
 
-def test_until_a_wait_for_a_core_is_judged_computing_includes_it() -> None:
-    def recent(queue_pct: float | None) -> list[Sample]:
-        each = sample()
-        main = replace(each.processes[0], cpu_queue_pct=queue_pct)
-        return [replace(each, processes=(main, *each.processes[1:]))] * 3
-
-    state = running(START_S, data_wait=0.05)
-    assert [waits_for_core(recent(pct)) for pct in (None, 3.0, 80.0)] == [False, False, True]
-    assert not waits_for_core(())
-    row, *_ = step_rows(state, {}, 100, waits=True)
+def test_a_wait_for_a_core_that_is_not_measured_is_part_of_computing() -> None:
+    row, *_ = step_rows(running(START_S, data_wait=0.05), {"cpu-contended": None}, 100)
     assert "compute incl. no free core 95 %" in plain_text(row)
-    row, *_ = step_rows(state, {"cpu-contended": 0.4}, 100, waits=True)
-    assert "no free core 40 %" in plain_text(row), "as measured"
 
 
 def test_what_fills_the_memory_is_measured_between_and_within_steps() -> None:

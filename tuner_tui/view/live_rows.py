@@ -23,7 +23,7 @@ from tuner_tui.view.gpu_rows import (
 )
 from tuner_tui.view.host_rows import LOW_CHART, TALLEST_CHART, host_details, host_gauges
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
-from tuner_tui.view.run_bars import memory_rows, step_rows, waits_for_core
+from tuner_tui.view.run_bars import memory_rows, step_rows
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows, slowest_rank, times_of_ranks
 from tuner_tui.view.sample_history import WINDOWS, Window, shown_past
 
@@ -152,7 +152,7 @@ def _sections(scene: LiveScene, width: int, height: int) -> Callable[[Layout, in
         in_step = "slow-rank" in scene.causes
         ranks = rank_rows(state, width, in_step)
         ranks_differ = slowest_rank(times_of_ranks(state, in_step)) is not None
-    step = [] if state is None else step_rows(state, scene.causes, width, waits_for_core(scene.recent))
+    step = [] if state is None else step_rows(state, scene.causes, width)
 
     def run_sections(layout: Layout) -> list[list[Line]]:
         bars = step + memory if layout.figures else step[:1] + memory[:1]

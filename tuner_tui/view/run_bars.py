@@ -77,20 +77,10 @@ def _outside_steps(counters: Steps) -> dict[str, float]:
     return {EVALUATION: counters.eval_s / total_s, SAVING: counters.save_s / total_s} if total_s else {}
 
 
-def waits_for_core(recent: Sequence[Sample]) -> bool:
-    """Whether the training's main process waited for a core lately, which no finding may have judged yet."""
-    from tuner_tui.advice.thresholds import CPU_QUEUE_PCT, WINDOW_FULL_S  # not needed for the first frame
-
-    processes = (process for sample in recent[-WINDOW_FULL_S:] for process in sample.processes)
-    waits = [process.cpu_queue_pct or 0.0 for process in processes if process.role == "main"]
-    return bool(waits) and sum(waits) >= CPU_QUEUE_PCT * len(waits)
-
-
-def step_rows(state: RunState, causes: Mapping[str, float | None], width: int, waits: bool = False) -> list[Line]:
+def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -> list[Line]:
     """Return the bar of a step's time, and what passes outside of the steps.
 
-    `causes` has the share of the run's time that each finding is about, where it is measured. With `waits` the training
-    waits for a core, whether or not a finding says so.
+    `causes` has the share of the run's time that each finding is about, where it is measured.
     """
     shares, rank = step_shares(state)
     if not shares:
@@ -98,7 +88,6 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int, w
     outside = _outside_steps(max(state.counters, key=lambda counters: counters.eval_s + counters.save_s))
     training = 1 - sum(outside.values())
     in_steps = {cause: share / training if share and cause == "slow-rank" else share for cause, share in causes.items()}
-    in_steps |= {"cpu-contended": None} if waits and "cpu-contended" not in causes else {}
     shown = [f"{name} {format_share(share)}" for name, share in outside.items() if share >= LEAST_NAMED]
     style: Style = "warn" if _part_of_first(causes) in outside else "dim"
     passes = TextSpan(f"outside the steps: {' · '.join(shown)}" if shown else "", style)

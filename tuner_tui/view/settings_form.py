@@ -123,7 +123,8 @@ def form_rows(
 ) -> tuple[FormRow, ...]:
     """Return the knobs, then each group: its heading, and its fields if it is in `opened`; None opens all groups.
 
-    Of a group in `partly` the fields are shown whose values are known. With `show_changed` a folded group shows its fields that differ from their defaults or from the preset.
+    Of a group in `partly` the fields are shown whose values are known. With `show_changed` a folded group shows its
+    fields that differ from their defaults or from the preset.
     """
     worst = worst_problems(view.problems)
     wrong = {name for name, problem in worst.items() if problem.severity == "error"}

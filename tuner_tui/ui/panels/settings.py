@@ -299,10 +299,8 @@ class SettingsPanel(Vertical):
     def _open_group(self, group: str, only_open: bool = False) -> None:
         """Open a group of fields, or close it."""
         opened = frozenset(row.group for row in self.list.rows if row.label.startswith("▾"))
-        self._opened, self._partly = (
-            opened | {group} if only_open else opened ^ {group},
-            self._partly - opened - {group},
-        )
+        self._opened = opened | {group} if only_open else opened ^ {group}
+        self._partly -= opened | {group}
         self._show_rows()
 
     def _entitle(self) -> None:
