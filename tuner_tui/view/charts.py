@@ -81,13 +81,12 @@ def part_percents(parts: Sequence[BarPart]) -> list[str]:
 def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]:
     """Return a bar of `width` cells with its parts one after the other, and a legend.
 
-    Each part has its name and percentage in it. Where both do not fit, the name or a letter of it stands in the part,
-    and the legend has them behind that letter: in what is free at the end of the bar, or to be shown below it. A part
-    above zero has at least a cell; what the parts leave of the whole stays blank.
+    Each part has its name and percentage in it. Where both do not fit, the legend has them behind the part's colour, in
+    the order of the parts: in what is free at the end of the bar, or to be shown below it. A part above zero has at
+    least a cell; what the parts leave of the whole stays blank.
     """
     spans: list[TextSpan] = []
     legend: list[Line] = []
-    letters = ""
     filled, total = 0, 0.0
     for part, percent in zip(parts, part_percents(parts), strict=True):
         total += max(0.0, part.share)
@@ -106,10 +105,8 @@ def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]
             spans += [*free, TextSpan("─" * (room - line_width(free)), "dim")]
         elif room:
             if not text:
-                letter = next((letter for letter in part.name if letter.isalpha() and letter not in letters), "·")
-                letters += letter
-                legend.append(line(TextSpan(letter, part.style), TextSpan(f" {texts[-1]}", "dim")))
-                text = part.name if len(part.name) < room else letter
+                legend.append(line(TextSpan(" ", part.style), TextSpan(f" {texts[-1]}", "dim")))
+                text = percent if len(percent) < room else ""
             spans.append(TextSpan(align_left((PART_START if room > 1 else "") + text, room), part.style))
     return line(*spans, " " * (width - filled)), legend
 

@@ -88,7 +88,7 @@ NOTABLE_GAIN = 1.1
 """A remedy that can make a run at most this many times as fast is not worth a line of its own."""
 LONGEST_TITLE = 32
 """Cells of a remedy's title up to which it stands at its key."""
-WIDE_FROM, FACTS_SHARE = 90, 0.42
+WIDE_FROM, FACTS_SHARE = 66, 0.46
 """From this width on the loss stands next to the facts, which have this share of it at most."""
 LEAST_CHART, MOST_CHART, ROOM_APART = 4, 24, 8
 

@@ -187,15 +187,19 @@ def full_memory_rows(figures: MemoryFigures, width: int) -> list[Line]:
     return named_bar("memory", _memory_parts(sizes, capacity, max(taken, capacity))[1], width)
 
 
-LEAST_NAMED = 0.005
+LEAST_NAMED, LEAST_APART = 0.005, 0.03
 
 
 def named_bar(label: str, parts: Sequence[BarPart], width: int, *remarks: TextSpan) -> list[Line]:
     """Return a stacked bar, and below it the names of the parts that have no room for theirs, and the remarks.
 
-    Parts below half a percent are left out.
+    Parts below half a percent are left out, and several small ones are one part.
     """
     shown = [part for part in parts if part.share >= LEAST_NAMED or part.style == "dim"]
+    small = [part for part in shown if part.share < LEAST_APART and part.style not in ("dim", "fill-warn")]
+    if len(small) > 1:
+        rest = BarPart("other", sum(part.share for part in small), "fill-dim")
+        shown = sorted([*(part for part in shown if part not in small), rest], key=lambda part: part.style == "dim")
     bar, legend = stacked_bar(shown, max(0, width - LABEL))
     below = [*legend, *(line(remark) for remark in remarks if remark.text)]
     return [labelled_row(label, bar), *(labelled_flow("", below, width) if below else ())]

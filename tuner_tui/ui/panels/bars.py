@@ -18,10 +18,10 @@ Key = tuple[str, str, str]
 """Key label, description and action."""
 RIGHT = ("app.leave", "app.command_palette", "help")
 """Actions at the right end, which are always shown."""
-FIRST_NAMES = ("checkpoint", "profile", "share", "compare", "job", "runs", "presets", "tune", "fit", "gpus")
 FIRST = (
-    "back", *(f"app.do('{name}')" for name in ("train", "restart", "stop")),
-    "app.remedy('apply')", "app.remedy('retry')", "error", *(f"app.do('{name}')" for name in FIRST_NAMES),
+    "back", *(f"app.do('{name}')" for name in ("train", "restart", "stop")), "app.remedy('apply')", "error",
+    *(f"app.do('{name}')" for name in ("checkpoint", "profile", "share", "compare", "runs", "job")),
+    "app.remedy('retry')", *(f"app.do('{name}')" for name in ("presets", "tune", "fit", "gpus")),
 )  # fmt: skip
 """Actions shown first, whatever has the focus, before those of the focused panel and the rest; `LAST` at the end."""
 LAST = ("find", "search")
