@@ -41,7 +41,7 @@ def measured(tokens_s: float, peak_gib: float, seconds: float = 41.0, **more: An
     )  # fmt: skip
 
 
-WHY = "at most +11 % to gain: kernels are launched one by one for 11 % of a step"
+WHY = "at most 11 % faster: kernels are launched one by one for 11 % of a step"
 SIZE = "twice the micro batch; the memory model expects 61 GiB"
 TRIED = (
     CompletedTrial(trial(1, "start", START, "the settings as given"), measured(21_400, 24.1)),

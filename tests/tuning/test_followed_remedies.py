@@ -165,6 +165,8 @@ def test_settings_may_differ_between_runs_that_a_user_compares_but_not_the_machi
     slowed = run("r001", causes=("throttled",))
     words = "the GPU lowered its clocks during r001 and other programs used the training's cores during r002"
     assert incomparable(slowed, disturbed, set()) == words, "of both runs what disturbed them"
+    both = incomparable(run("r001", causes=("cpu-contended",)), disturbed, set())
+    assert both == "other programs used the training's cores during r001 and r002"
 
 
 def test_settings_that_do_not_change_the_speed_may_differ() -> None:

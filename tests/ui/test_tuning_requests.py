@@ -56,7 +56,7 @@ def lines(view: TuningView | None, width: int = 116, **live: LiveTrial) -> list[
 async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
     async with on_screen(box_with(under_way(), at_its_end())) as pilot:
         await press_until(pilot, lambda: shown(pilot) == under_way(id="t003"), "o")
-        await until(pilot, lambda: "at most +11 % to gain" in screen_text(pilot.app))
+        await until(pilot, lambda: "at most 11 % faster" in screen_text(pilot.app))
         assert "Tuning t003 · llama-1b-sft · running" in screen_text(pilot.app)
         await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
 
@@ -308,7 +308,7 @@ def test_the_head_says_the_best_so_far_what_is_tried_why_and_how_long_it_may_tak
         "2.5× faster so far: micro batch 8 → 32, accumulation 4 → 1, precision fp32 → bf16   not confirmed yet"
     )
     assert shown_rows[1] == "▸ trial 8 · compile off → on · 43 s · 4 min … 7 min left"
-    assert shown_rows[2].startswith("why     at most +11 % to gain: kernels")
+    assert shown_rows[2].startswith("why     at most 11 % faster: kernels")
 
 
 def test_what_makes_the_machine_busy_is_said_and_the_whole_job_is_timed() -> None:

@@ -64,7 +64,9 @@ def judge_step(times: StepTimes, lines: Sequence[HotLine] = (), queued: float = 
     shares = _shares(times, queued)
     bound = max(shares, key=lambda kind: shares[kind])
     where, reason = _reason(bound, times, lines)
-    evidence = [f"{format_ms(times.step_s)} a step; with the profiler {format_ms(times.profiled_step_s)}"]
+    slower = times.profiled_step_s >= times.step_s
+    profiled = f"{format_ms(times.profiled_step_s)}{'' if slower else ', less than other steps took'}"
+    evidence = [f"{format_ms(times.step_s)} a step; with the profiler {profiled}"]
     if times.busy_s is not None:
         busy = format_percent(times.share(times.busy_s) * 100)
         evidence.append(f"GPU busy {busy}, {times.kernels:.0f} kernels a step")

@@ -116,7 +116,11 @@ def incomparable(
     models = first.state.trainable_parameters, second.state.trainable_parameters
     if None not in models and models[0] != models[1] and not any(name.startswith("peft") for name in changed):
         return f"the models differ: {models[0]:,} and {models[1]:,} trained parameters"
-    disturbed = " and ".join(filter(None, (_disturbed(answered, before), _disturbed(answered, after))))
+    disturbances = dict[str, list[str]]()
+    for run in (before, after):
+        if disturbance := _disturbance(answered, run):
+            disturbances.setdefault(disturbance, []).append(run.id)
+    disturbed = " and ".join(f"{words} during {' and '.join(runs)}" for words, runs in disturbances.items())
     return _other_data(changed, before, after) or disturbed or None
 
 
@@ -154,13 +158,13 @@ def _other_data(changed: Set[str], before: RunMeasurement, after: RunMeasurement
     return None
 
 
-def _disturbed(answered: Set[str], run: RunMeasurement) -> str | None:
+def _disturbance(answered: Set[str], run: RunMeasurement) -> str | None:
     """What else kept the machine busy, unless that is what was `answered`."""
     causes = [cause for cause in DISTURBING if cause in run.causes and cause not in answered]
     share = others_cpu_share(run.situation) or 0.0
     if not causes and share > (MAX_CPU_SHARE_WITH_GPU if run.situation.has_gpu else MAX_CPU_SHARE_IN_TRIAL):
-        return f"other programs used {format_share(share)} of the CPU during {run.id}"
-    return f"{DISTURBING[causes[0]]} during {run.id}" if causes else None
+        return f"other programs used {format_share(share)} of the CPU"
+    return DISTURBING[causes[0]] if causes else None
 
 
 def measured_speed(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float] | None:

@@ -55,7 +55,8 @@ def replay_run(folder: RunFolder, step: int | None = None, tell: Callable[[str],
     if step is None:
         first = find_suspects(batches, failed=False).of_kind("not finite")
         if not first:
-            raise LaunchError(f"All recorded losses of {folder.id} are finite; name a step with --step.")
+            replay = f"`tuner-tui replay {folder.id} --step N` replays a step all the same"
+            raise LaunchError(f"All recorded losses of {folder.id} are finite. {replay}.")
         step = first[0].batch.step
     request = replace(
         LaunchRequest.resume(folder, view.record),

@@ -139,7 +139,7 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     if most is not None:
         fitting = f" · largest micro batch {most:,}"
         if most == estimate.samples:  # nobody takes all of them at once: the figure says nothing
-            fitting = " · no micro batch is too large"
+            fitting = " · at any micro batch"
         if line_width(words) + text_width(fitting) > width:
             fitting = fitting.replace("largest micro batch", "micro batch ≤")
             fitting = shorten_phrases(fitting, width - line_width(words))

@@ -37,4 +37,4 @@ def test_a_run_without_one(shell: Shell) -> None:
     shell("run", "--", sys.executable, shell.script("print('well')"))
     refused = shell("replay", "r001")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "All recorded losses of r001 are finite; name a step with --step." in refused.stderr
+    assert "All recorded losses of r001 are finite. `tuner-tui replay r001 --step N` replays a step" in refused.stderr

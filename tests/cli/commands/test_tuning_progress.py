@@ -34,7 +34,7 @@ def test_a_trial_says_what_it_changes_why_and_what_came_of_it() -> None:
     view = under_way()
     trial, why = lines(view.running[0], view)
     assert trial == "▸ trial 8 · compile off → on · 4 min … 7 min left"
-    assert why.startswith("why     at most +11 % to gain")
+    assert why.startswith("why     at most 11 % faster")
     printed = [lines(TrialCompleted(t=1.0, tried=completed), view)[0] for completed in view.tried]
     assert printed[3:] == [
         "4  micro batch 8 → 32, accumulation 4 → 1  ━━━━╸───  30.1k tokens/s  65.2 GiB  41 % faster than now",

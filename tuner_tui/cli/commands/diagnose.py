@@ -28,7 +28,7 @@ from tuner_tui.runs.store.folder import RunFolder, find_run, runs_dir
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes
 from tuner_tui.tuning.followed_remedies import follow_remedies
 
-SEVERITY_MARKS = {"failed": "x", "warning": "!", "hint": "-"}
+SEVERITY_MARKS = {"failed": "✗", "warning": "!", "hint": "-"}
 CHECK_MARKS = {"agrees": "✓", "differs": "✗", "unknown": "?"}
 
 
@@ -95,11 +95,11 @@ def diagnose(
     try:
         situation = read_situation(source)
     except OSError as error:
-        fail(f"tuner-tui diagnose: {source} cannot be read: {error.strerror or error}.")
+        fail(f"{source} cannot be read: {error.strerror or error}.")
     except FolderNotFoundError as error:
-        fail(f"tuner-tui diagnose: {error} There is no file of that name either.")
+        fail(f"{error} There is no file of that name either.")
     if situation.state == RunState() and not any(line.strip() for line in situation.log):
-        fail(f"tuner-tui diagnose: {'the input' if source == '-' else source} is empty.")
+        fail(f"{'The input' if source == '-' else source} is empty.")
     outcome = None if situation.job is None else follow_remedies(_folder_of(source))
     situation = situation if outcome is None else replace(situation, outcomes=read_outcomes())
     findings, checks = diagnose_situation(situation), verify_settings(situation)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tuner_tui.advice.finding import speed_words
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.tuning.search import knobs
@@ -44,7 +45,7 @@ class Candidates(Struct, frozen=True):
                 settings=self._after(change),
                 reason=change.reason
                 if change.bound is None or math.isinf(change.bound)
-                else f"at most {_format_bound(change.bound)} gain: {change.reason}",
+                else f"at most {speed_words(1 + change.bound)}: {change.reason}",
                 changed=tuple(change.values),
                 bound=change.bound,
                 base=self._base,
