@@ -191,7 +191,7 @@ def test_nothing_is_said_to_fit_beside_a_run_that_failed_with_it() -> None:
     assert texts(shown)[1].startswith("fits")
     bar, words, *_ = (plain_text(row) for row in estimate_rows(shown, 60, "ran out of memory"))
     assert "✓" not in bar
-    assert words == "the run with these settings ran out of memory"
+    assert words == "these settings ran out of memory"
     assert "fits" not in words
 
 

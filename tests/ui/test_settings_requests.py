@@ -51,12 +51,13 @@ async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() ->
         for key in "uuuu":
             await pilot.press(key)
             seen.append((value(pilot, BATCH), preset_shown(pilot)))
-        assert seen == [(2, "cpu"), (32, "llama-1b-sft*"), (24, "llama-1b-sft*"), (16, "llama-1b-sft")]
+        assert seen == [(2, "cpu"), (32, "llama-1b-sft changed"), (24, "llama-1b-sft changed"), (16, "llama-1b-sft")]
+        assert "These are the settings of llama-1b-sft; ctrl+r redoes it." in said(pilot), "as all of the form changes"
         seen = []
         for key in ("ctrl+r", "ctrl+y", "ctrl+r", "ctrl+r"):
             await pilot.press(key)
             seen.append((value(pilot, BATCH), preset_shown(pilot)))
-        assert seen == [(24, "llama-1b-sft*"), (32, "llama-1b-sft*"), (2, "cpu"), (3, "cpu*")]
+        assert seen == [(24, "llama-1b-sft changed"), (32, "llama-1b-sft changed"), (2, "cpu"), (3, "cpu changed")]
 
 
 async def test_the_list_of_presets_says_that_a_cpu_only_torch_uses_no_gpu() -> None:

@@ -118,6 +118,8 @@ def test_the_failure_of_a_run_is_said_of_its_own_settings_only() -> None:
     assert state.failure == "ran out of memory"
     assert state.form_differs(replace(state, view=following({BATCH: 16}).view))
     assert state.with_edit(BATCH, "8").failure == ""
+    killed = live_run.running(in_effect={BATCH: 16}, finished=live_run.finished("failed", "").finished)
+    assert replace(state, view=replace(failed, state=killed)).failure == "", "which says nothing of the memory"
 
 
 def test_loading_a_preset_can_be_undone_though_nothing_was_changed_since() -> None:

@@ -137,7 +137,7 @@ def test_a_start_says_in_a_sentence_what_will_happen(
 def test_a_start_with_the_settings_that_ran_out_of_memory_says_so() -> None:
     config = replace(opened(), job=CommandJob(command=("python", "t.py")))
     sentence = launch_sentence(config, MemoryOutlook(unknown=UNMEASURED), failure="ran out of memory")
-    assert sentence.endswith("peak memory too large: the run with these settings ran out of memory.")
+    assert sentence.endswith("peak memory too large: these settings ran out of memory.")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from tests.ui.test_comparison_requests import RUNS
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
+from tuner_tui.ui.panels.output import OutputPanel
 from tuner_tui.ui.run_requests import RunRequests
 from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.tune import TuneScreen
@@ -252,6 +253,17 @@ async def test_escape_leads_back_to_the_result_and_the_key_row_says_so() -> None
         await press_until(pilot, lambda: main.page == "output" and bool(keys.render().plain.startswith(" esc")), "E")
         await press_until(pilot, lambda: main.page == "live", "escape")
         await until(pilot, lambda: "esc Back" not in keys.render().plain)
+
+
+async def test_a_run_that_ended_without_an_error_is_shown_to_its_end() -> None:
+    """As one that was killed: no search for an error is left behind."""
+    box = failed_box()
+    box.output = tuple(f"step {n}" for n in range(99))
+    async with on_screen(box, (80, 24)) as pilot:
+        await until(pilot, lambda: app_of(pilot).main.log_window is not None)
+        await press_until(pilot, lambda: "The output names no error; this is its end." in said(pilot), "E")
+        assert app_of(pilot).main.query_one(OutputPanel).following
+        assert "“" not in screen_text(pilot.app)
 
 
 async def test_a_search_in_the_log_of_no_run_finds_no_output() -> None:

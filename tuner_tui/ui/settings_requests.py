@@ -191,10 +191,20 @@ class SettingsRequests(Requests):
         return larger if await self._app.ask(ConfirmScreen("Fit batch", question, "take it")) else None
 
     def action_undo(self) -> None:
-        self._go_to(self._state.with_undo())
+        self._go_back(self._state.with_undo(), "ctrl+r redoes it")
 
     def action_redo(self) -> None:
-        self._go_to(self._state.with_redo())
+        self._go_back(self._state.with_redo(), "u undoes it")
+
+    def _go_back(self, state: UiState, how: str) -> None:
+        """Show an earlier or later state; if another preset or command was shown then, say which."""
+        from tuner_tui.tuning.create import tuning_title  # needed rarely
+
+        loaded = filter(None, (self._state.loaded, state.loaded))
+        titles = [tuning_title(shown.preset, shown.job) for shown in loaded]
+        self._go_to(state)
+        if len(set(titles)) > 1:
+            self._app.show_note(f"These are the settings of {titles[-1]}; {how}.")
 
     def _go_to(self, state: UiState) -> None:
         """Show another state; if its job is another, find out what trains it."""

@@ -138,15 +138,15 @@ class UiState(Struct, frozen=True):
 
     @property
     def failure(self) -> str:
-        """How the followed run failed, if the settings shown are still its own."""
+        """That the followed run ran out of memory, if the settings shown are still its own; else empty."""
         view, current = self.view, self.current
         if view is None or view.record is None or current is None or view.record.job != current.job:
             return ""
-        failure = {"out-of-memory": OUT_OF_MEMORY, "failed": "failed"}.get(view.state.outcome or "", "")
+        if view.state.outcome != "out-of-memory":
+            return ""
         used = view.record.resolved
-        if failure and isinstance(current.job, CommandJob):
-            used = self._with_facts(used)
-        return failure if used.settings == current.resolved.settings else ""
+        used = self._with_facts(used) if isinstance(current.job, CommandJob) else used
+        return OUT_OF_MEMORY if used.settings == current.resolved.settings else ""
 
     def _with_facts(self, resolved: Resolved) -> Resolved:
         """Return `resolved` with the values that the command names itself, and those seen in its followed run."""

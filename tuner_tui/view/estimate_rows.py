@@ -35,7 +35,7 @@ SMALL_BYTES = 20 * GIB
 LEAST_GIB_BYTES = 0.1 * GIB
 """Smaller sizes are shown in MiB."""
 OUT_OF_MEMORY = "ran out of memory"
-TOO_LARGE = f"too large: the run with these settings {OUT_OF_MEMORY}"
+TOO_LARGE = f"too large: these settings {OUT_OF_MEMORY}"
 GPU, HOST = "peak memory", "peak RAM"
 VERDICTS: Mapping[str, tuple[str, Style, str]] = {
     "fits": (GOOD, "good", "fits"),
@@ -131,7 +131,7 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     if shown.unused_gpus:  # what the GPUs would hold is another question
         verdict += " for RAM" if refuted is None and estimate.verdict == "too large" else " in RAM"
     if ended and estimate.verdict == "fits":
-        return [line(TextSpan(f"the run with these settings {ended}"))]
+        return [line(TextSpan(f"these settings {ended}"))]
     words = line(TextSpan(verdict, style))
     if refuted is not None:
         first, *rest = wrapped_rows(f"{plain_text(words)} · {refuted.sentence}", width, "warn")

@@ -244,9 +244,15 @@ class MainScreen(FullScreen):
     def action_error(self) -> None:
         self.show_page("output")
         quoted = (finding.evidence[0] for finding in self.findings if finding.severity == "failed" and finding.evidence)
-        error = next((text for text in quoted if "Error:" in text), "Error:")
+        error = next((text for text in quoted if "Error:" in text), "Error:").partition("…")[0][:SEARCHED]
+        output, window = self.query_one(OutputPanel), self.log_window
+        lines = window.lines if window is not None and window.at_start and window.at_end else ()
+        if lines and not any(error.lower() in text.lower() for text in lines):
+            output.action_end()
+            self.notify("The output names no error; this is its end.")
+            return
         # Once the page has its height, by which the match is brought into view with what stands above it.
-        self.call_after_refresh(self.query_one(OutputPanel).search_for, error.partition("…")[0][:SEARCHED], True)
+        self.call_after_refresh(output.search_for, error, True)
 
 
 def _bound(widget: Widget) -> Widget:
