@@ -13,7 +13,20 @@ from msgspec.structs import replace
 
 from tests.fakes.live_run import START_S
 from tests.fakes.memory_outlooks import estimated
-from tests.fakes.tuning_views import COMPILED, EIGHTH, GIB, HALF, START, FakeTunings, aborted, at_its_end, under_way
+from tests.fakes.tuning_views import (
+    COMPILED,
+    EIGHTH,
+    GIB,
+    HALF,
+    LARGE,
+    START,
+    FakeTunings,
+    aborted,
+    at_its_end,
+    measured,
+    trial,
+    under_way,
+)
 from tests.fakes.ui_backend import FakeBox, FakeEstimates, busy_box, opened
 from tests.ui.pilots import (
     ScreenPilot,
@@ -29,7 +42,7 @@ from tests.ui.pilots import (
 )
 from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.settings.model import OriginKind
-from tuner_tui.tuning.trial import Measurement
+from tuner_tui.tuning.trial import CompletedTrial, Measurement
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.records import TrialPlacement
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, parse_minutes
@@ -244,6 +257,15 @@ def test_a_lane_shows_what_changes_the_speed_as_a_bar_the_memory_and_the_state()
     assert lanes[7].endswith("▸ running, step 12")
     assert "26.3k tokens/s" in lanes[7]
     assert lines(under_way(), 140)[7].count("━") == 0, "no speed, no bar"
+
+
+def test_what_is_changed_on_top_of_another_trial_names_it() -> None:
+    """Else a speed that is mostly that of the larger batch would be taken for that of the last change."""
+    start, *_, fourth = under_way().tried[:4]
+    half = trial(5, "knob", HALF, "fp32 takes the slow path", "precision", base=LARGE)
+    shown = lines(under_way(tried=(start, fourth, CompletedTrial(half, measured(52_600, 44.0))), running=()), 120)
+    assert "4 + precision fp32 → bf16" in shown[2]
+    assert " + " not in shown[0] + shown[1]
 
 
 def test_narrow_lanes_have_no_bar_but_all_else() -> None:

@@ -78,14 +78,20 @@ def _is_repeated(trial: Trial) -> bool:
     return not trial.changed and trial.purpose != "start"
 
 
-def format_changes(trial: Trial, given: Settings | None, winner: Settings | None = None) -> str:
-    """Return `micro batch 8 → 16, compile off → on`; for a repetition, which settings are repeated."""
+def format_changes(trial: Trial, view: TuningView, winner: Settings | None = None) -> str:
+    """Return `micro batch 8 → 16, compile off → on`; for a repetition, which settings are repeated.
+
+    What is changed on top of another trial than the first begins with its number: `3 + prefetch 2 → 4`.
+    """
+    given = start_settings(view)
     if not trial.changed:
         repeated = "winner" if trial.settings == winner else "best"
         label = "current settings" if given in (None, trial.settings) else repeated
         return label if trial.purpose == "start" else f"{label} again"
     before = trial.base or given
-    return ", ".join(_change(name, before, trial.settings) for name in trial.changed)
+    first = next((done.trial.number for done in view.tried if done.trial.settings == before), 1)
+    changes = ", ".join(_change(name, before, trial.settings) for name in trial.changed)
+    return f"{first} + {changes}" if before != given else changes
 
 
 def _change(name: str, before: Settings | None, after: Settings) -> str:
@@ -190,7 +196,7 @@ def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Line
     first, left = view.running[0], format_time_left(view)
     expected = "" if first.expected_s is None else f" of about {format_duration(first.expected_s)}"
     spent = "" if now_s is None else f" · {format_duration(now_s - first.t)}{expected}"
-    changes = f" · {format_changes(first.trial, start_settings(view))}{spent}{f' · {left}' if left else ''}"
+    changes = f" · {format_changes(first.trial, view)}{spent}{f' · {left}' if left else ''}"
     head = line(TextSpan(f"▸ trial {first.trial.number}", "strong"), changes)
     return [head, *_labelled_rows("why", first.trial.reason, width)]
 
@@ -318,7 +324,7 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
     standing = TuningSummary.of(view)
     lanes = [_finished_lane(view, standing, completed) for completed in view.tried]
     if view.status == "running":
-        lanes += [_running_lane(started, standing, running.get(started.run)) for started in view.running]
+        lanes += [_running_lane(started, view, standing, running.get(started.run)) for started in view.running]
     if not lanes:
         return [line(TextSpan("No trial yet.", "dim"))]
     unit, size = ("", "") if height else (f" {standing.unit}", " GiB")
@@ -371,7 +377,7 @@ def _finished_lane(view: TuningView, standing: TuningSummary, completed: Complet
         state = ", ".join(filter(None, (state, f"mean of {len(result.rates)} runs")))
     winner = None if view.verdict is None else view.verdict.winner
     bar_style: Style = "good" if style == "good" else "dim" if trial.settings == standing.given else "gauge"
-    changes, peak_bytes = format_changes(trial, standing.given, winner), measurement.peak_bytes
+    changes, peak_bytes = format_changes(trial, view, winner), measurement.peak_bytes
     reason = measurement.sentence if measurement.outcome in ("failed", "no-step", "other-data") else None
     return Lane(str(trial.number), changes, rate, peak_bytes, state, style, bar_style, reason=reason or "")
 
@@ -412,7 +418,7 @@ def _trial_state(view: TuningView, standing: TuningSummary, completed: Completed
     return f"{words}{', but not the whole job' if ratio > 1 > overall else ''}", "dim"
 
 
-def _running_lane(started: TrialStarted, standing: TuningSummary, live: LiveTrial | None) -> Lane:
+def _running_lane(started: TrialStarted, view: TuningView, standing: TuningSummary, live: LiveTrial | None) -> Lane:
     trial = started.trial
     at = "" if live is None or live.step is None else f", step {f.count(live.step)}"
     rate = None if live is None else live.tokens_s if standing.results.tokens else live.samples_s
@@ -423,6 +429,6 @@ def _running_lane(started: TrialStarted, standing: TuningSummary, live: LiveTria
     if spent_s is not None and expected_s:
         left_s, grown = expected_s - spent_s, min(1.0, spent_s / expected_s)
         left = f", {format_short_duration(left_s)} left" if left_s > 0 else ", longer than expected"
-    changes = format_changes(trial, standing.given)
+    changes = format_changes(trial, view)
     state = f"▸ running{at}{left}{on_gpu}"
     return Lane(str(trial.number), changes, rate, None, state, "strong", "curve", grown=grown)

@@ -114,6 +114,13 @@ def test_trials_side_by_side_need_a_free_gpu_each(
     assert not tunings_dir(tuner.environ).exists()
 
 
+def test_a_script_that_is_not_there_makes_no_folder(tuner: Shell) -> None:
+    done = tuner("tune", *START, "--", sys.executable, "nosuch.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "There is no script " in done.stderr
+    assert not tunings_dir(tuner.environ).exists()
+
+
 @pytest.mark.full
 @pytest.mark.train
 def test_an_interrupt_or_the_death_of_the_tuner_leaves_no_trial_on_any_gpu(tuner: Shell, library: Path) -> None:

@@ -19,6 +19,7 @@ from tuner_tui.cli.training_options import TrainingOptions, launch_request, prep
 from tuner_tui.core.files import FolderNotFoundError
 from tuner_tui.core.signals import Signals
 from tuner_tui.core.units import format_gib
+from tuner_tui.runs.launch.command import check_script
 from tuner_tui.runs.launch.prepare import build_request
 from tuner_tui.runs.launch.start import ensure_no_duplicate
 from tuner_tui.runs.queue.gpu_occupancy import occupancies_now
@@ -213,7 +214,9 @@ def _new_tuning(
         gpus = free_gpus(request.job, inventory, None, partial(occupancies_now, request.runs_root))[: wanted.most_gpus]
         wanted = structs.replace(wanted, gpu_uuids=gpus)
     ensure_no_duplicate(request)
-    prepare_announced(request, options.interpreter)
+    prepared = prepare_announced(request, options.interpreter)
+    if not wanted.on:  # which nodes have the script is not known here
+        check_script(prepared.argv, prepared.cwd)
     time_needed(request).ensure(wanted.most_minutes)
     folder = create_tuning(request, wanted)
     return folder, TunerSpec(request.job, request.environ, wanted.most_minutes)
