@@ -70,7 +70,7 @@ async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
     async with on_screen(box_with(under_way(), at_its_end())) as pilot:
         await press_until(pilot, lambda: shown(pilot) == under_way(id="t003"), "o")
         await until(pilot, lambda: "at most 11 % faster" in screen_text(pilot.app))
-        assert "Tuning t003 · llama-1b-sft · running" in screen_text(pilot.app)
+        assert "Tuning t003 · llama-1b-sft · running for " in screen_text(pilot.app)
         await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
 
 
@@ -279,6 +279,27 @@ def test_at_80_columns_every_lane_is_shown_whole_below_a_heading_with_the_units(
     assert heading.split() == ["tokens/s", "GiB"]
     assert lanes[2].split("  ")[-1] == "26 % faster"
     assert not any("…" in lane for lane in lanes)
+
+
+def test_below_the_lanes_stand_what_was_tried_and_the_speed_of_each_trial() -> None:
+    rows = [plain_text(row).rstrip() for row in race_rows(under_way(), {}, 116, 30)]
+    at = next(number for number, row in enumerate(rows) if row.startswith("Fastest so far"))
+    assert "tokens/s of each trial" in rows[at]
+    assert [row[:26].strip() for row in rows[at + 1 : at + 5]] == [
+        "micro batch   8 → 32", "accumulation  4 → 1", "precision     fp32 → bf16", "attention     auto",
+    ]  # fmt: skip
+    assert all(len(row) <= 116 for row in rows)
+    assert rows[-1].endswith("10 trials")
+    assert len(race_rows(under_way(), {}, 116, 14)) == 9, "too little room"
+    ended = [plain_text(row) for row in race_rows(at_its_end(), {}, 116, 34)]
+    assert any(row.startswith("compile       off → on") for row in ended)
+    assert len(race_rows(under_way(tried=()), {}, 116, 34)) == 2
+
+
+def test_how_many_pairs_were_compared_stands_at_the_best_so_far() -> None:
+    view = under_way(tried=at_its_end().tried)
+    assert "compared in 1 pair so far" in " ".join(plain_text(row) for row in tuning_rows(view, START_S, 150))
+    assert "not confirmed yet" in " ".join(plain_text(row) for row in tuning_rows(under_way(), START_S, 150))
 
 
 def test_why_a_trial_failed_stands_whole_below_its_lane() -> None:

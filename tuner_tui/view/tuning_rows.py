@@ -26,10 +26,11 @@ from tuner_tui.view.cells import (
     line,
     line_width,
     shorten_phrases,
+    side_by_side,
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import gauge
+from tuner_tui.view.charts import Axes, Curve, curve_rows, gauge
 
 
 class TuningSummary(NamedTuple):
@@ -212,7 +213,9 @@ def _best_rows(view: TuningView, width: int) -> list[Line]:
         noise = f"by more than the noise of {format_share(standing.results.noise)}"
         return wrapped_rows(f"Nothing is faster than the current settings so far {noise}.", width, "dim") * others
     gain = f"{f.gain(best.throughput / start)} so far: "
-    return _sentence_rows(gain, changes_between(standing.given, best.settings), "not confirmed yet", width)
+    pairs = sum(each.trial.purpose == "confirm" for each in view.tried) // 2
+    note = f"compared in {pairs} pair{'s' * (pairs != 1)} so far" if pairs else "not confirmed yet"
+    return _sentence_rows(gain, changes_between(standing.given, best.settings), note, width)
 
 
 def changes_between(start: Settings, winner: Settings) -> str:
@@ -327,13 +330,14 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
         lanes += [_running_lane(started, view, standing, running.get(started.run)) for started in view.running]
     if not lanes:
         return [line(TextSpan("No trial yet.", "dim"))]
+    units = (standing.unit, "GiB") if height else ("", "")
     unit, size = ("", "") if height else (f" {standing.unit}", " GiB")
     speeds = [f"{f.significant(lane.rate)}{unit}" if lane.rate is not None else UNKNOWN for lane in lanes]
     peaks = [f"{f.gib(lane.peak_bytes)}{size}" if lane.peak_bytes is not None else UNKNOWN for lane in lanes]
     columns = [
         max(map(text_width, texts))
         for texts in ([lane.number for lane in lanes], [lane.changes for lane in lanes],
-                      [*speeds, *[standing.unit] * bool(height)], peaks, [lane.state for lane in lanes])
+                      [*speeds, units[0]], [*peaks, units[1]], [lane.state for lane in lanes])
     ]  # fmt: skip
     # What is left belongs to the bar. Without enough, the state is shortened first: a lane is known by its changes.
     bar = LEAST_BAR if width >= BAR_FROM else 0
@@ -349,9 +353,36 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
         rows += wrapped_rows(lane.reason, width, "dim", mark)[:MOST_REASON_ROWS] if height and lane.reason else []
     if not height:
         return rows
+    rows += _standing_rows(view, standing, width, height - len(rows) - 2)
     indent = columns[0] + columns[1] + 2 * LANE_GAP + (bar + LANE_GAP if bar else 0)
-    units = align_right(standing.unit, columns[2]), align_right("GiB", columns[3])
-    return [line(TextSpan(align_left(" " * indent + (" " * LANE_GAP).join(units), width), "dim")), *rows]
+    names = (" " * LANE_GAP).join(map(align_right, units, columns[2:4]))
+    return [line(TextSpan(align_left(" " * indent + names, width), "dim")), *rows]
+
+
+LEAST_STANDING, MOST_STANDING, STANDING_LABEL, NARROWEST_CHART = 7, 20, 14, 40
+
+
+def _standing_rows(view: TuningView, standing: TuningSummary, width: int, height: int) -> list[Line]:
+    """Return the settings that were tried as the best so far has them, beside the speed of each trial.
+
+    They take at most `height` rows with a blank one before them; none where that is too little.
+    """
+    start, best = standing.given, standing.best or standing.given
+    searched = [each for each in view.tried if each.trial.purpose != "confirm"]
+    names = dict.fromkeys(name for each in searched for name in each.trial.changed)
+    if height < LEAST_STANDING or not names or start is None or best is None:
+        return []
+    rows = [line(TextSpan("Fastest so far" if view.verdict is None else "Settings", "strong"))]
+    for name in names:
+        old, new = _value(start, name), _value(best, name)
+        style: Style = "good" if new != old else ""
+        rows += labelled_rows(FIELDS[name].label, f"{old} → {new}" if style else new, width, style, STANDING_LABEL)
+    at, xs = max(map(line_width, rows)) + 2 * LANE_GAP, tuple(float(each.trial.number) for each in searched)
+    curve = Curve("", xs, tuple(map(standing.rate_of_trial, searched)), "gauge")
+    heading = line(TextSpan(f"{standing.unit} of each trial", "strong"))
+    axes = Axes(f.significant, unit="trials", from_zero=True)
+    chart = curve_rows(heading, (curve,), axes, width - at, min(MOST_STANDING, height - 1))
+    return [(), *side_by_side(rows[: height - 1], chart if width - at >= NARROWEST_CHART else (), at)]
 
 
 def _lane_line(lane: Lane, speed: str, peak: str, columns: Sequence[int], bar: int, fastest: float) -> Line:

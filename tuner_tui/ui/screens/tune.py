@@ -13,6 +13,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
+from tuner_tui.core.units import format_short_duration
 from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
@@ -156,7 +157,9 @@ class TuneScreen(FullScreen):
         self._trials.values = (view, {} if snapshot is None else snapshot.live)
         self._skipped.values = (view,)
         if view is not None:
-            set_border_text(self._head, f"Tuning {view.id} · {view.title} · {view.status}")
+            now_s = None if snapshot is None else snapshot.now_s
+            spent = "" if now_s is None else f" for {format_short_duration(now_s - view.created_t)}"
+            set_border_text(self._head, f"Tuning {view.id} · {view.title} · {view.status}{spent}")
         self._show_idle_keys()
         self._arrange()
 
