@@ -349,7 +349,7 @@ def test_words_about_kernels_fit_the_maker_of_the_gpu() -> None:
 
 
 def test_a_single_remedy_that_is_not_certain_is_followed_by_the_call_that_failed() -> None:
-    error = "AssertionError: plates must be a multiple of tables"
+    error = "ValueError: plates option is not compatible with round tables"
     assert "train.py" in remedies(trace(error, "main"))[1].why
 
 
