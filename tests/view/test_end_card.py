@@ -203,3 +203,16 @@ def test_no_key_is_alone_in_the_last_row_below_many(width: int) -> None:
     first = next(n for n, row in enumerate(shown) if row.startswith("t run again"))
     rows = [row.split("   ") for row in shown[first:]]
     assert len(rows) == 1 or len(rows[-1]) > 1, rows
+
+
+@pytest.mark.parametrize("width", [48, 70, 116, 196])
+@pytest.mark.parametrize("outcome", ["completed", "failed", "out-of-memory"])
+def test_the_keys_are_in_sight_and_the_facts_stand_beside_the_loss_where_there_is_room(
+    width: int, outcome: str
+) -> None:
+    for height in range(16, 50):
+        shown = lines(scene(outcome, "Out of memory.", findings=(DATA_WAIT,)), width, height)
+        assert len(shown) <= height
+        assert any("x share" in row for row in shown[-3:])
+    beside = [row for row in shown if "speed   " in row and "│" in row]
+    assert bool(beside) is (width >= 66)

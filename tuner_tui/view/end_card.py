@@ -90,7 +90,7 @@ LONGEST_TITLE = 32
 """Cells of a remedy's title up to which it stands at its key."""
 WIDE_FROM, FACTS_SHARE = 66, 0.46
 """From this width on the loss stands next to the facts, which have this share of it at most."""
-LEAST_CHART, MOST_CHART, ROOM_APART = 4, 24, 8
+LEAST_CHART, MOST_CHART, GAPS = 4, 24, 4
 
 
 def end_rows(scene: EndScene, width: int, height: int) -> list[Line]:
@@ -102,18 +102,16 @@ def end_rows(scene: EndScene, width: int, height: int) -> list[Line]:
     facts, head = end_facts(scene), head_rows(scene, width, STATUS_PARTS)
     texts = [line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene)]
     foot = [bar_rows(scene, width), balanced_rows(texts, width)]
-    if width >= WIDE_FROM:
-        widest = max((text_width(fact.text) for fact in facts), default=0)
-        at = width - min(round(width * FACTS_SHARE), FACT + widest)
-        rows = fact_rows(facts, width - at)
-        chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(rows), height - 9))))
-        return join_sections([head, side_by_side(chart, rows, at) if chart else fact_rows(facts, width), *foot])
-    rows = fact_rows(facts, width)
-    room = height - len(head) - len(rows) - sum(map(len, foot))
-    rows, room = rows[: len(rows) + min(0, room)], max(0, room)  # the keys below are never the part without room
-    apart = room >= LEAST_CHART + ROOM_APART
-    chart = loss_chart(scene, width, min(MOST_CHART, room - 4 * apart)) if room >= LEAST_CHART else []
-    return join_sections([head, rows, chart, *foot], apart)
+    room = height - len(head) - sum(map(len, foot))  # the keys below are never the part without room
+    widest = max((text_width(fact.text) for fact in facts), default=0)
+    at = width - min(round(width * FACTS_SHARE), FACT + widest) if width >= WIDE_FROM else 0
+    rows = fact_rows(facts, width - at)
+    apart = room >= GAPS + (max(LEAST_CHART, len(rows)) if at else LEAST_CHART + GAPS + len(rows))
+    left = room - apart * GAPS - (0 if at else len(rows))
+    chart = loss_chart(scene, at - 2 if at else width, min(MOST_CHART, left)) if left >= LEAST_CHART else []
+    if at:
+        rows, chart = side_by_side(chart, rows, at) if chart else fact_rows(facts, width), []
+    return join_sections([head, rows[: max(0, room)], chart, *foot], apart)
 
 
 def loss_chart(scene: EndScene, width: int, height: int) -> list[Line]:

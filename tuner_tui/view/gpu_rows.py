@@ -364,16 +364,10 @@ def history_rows(loads: Columns, style: Style, height: int) -> tuple[Line, ...]:
     )
 
 
-MINUTES_FROM_S, LEAST_DIVIDED_S = 180.0, 4.0
-"""The past from which its age is in minutes, and from which its middle has a label."""
-
-
 def time_axis(past_s: float, width: int) -> list[Line]:
     """Return the row below histories that says when their values were sampled."""
-    # In one unit: 90 s and 45 s, not 2 min and 45 s.
-    age = "{:.0f} s ago".format if past_s < MINUTES_FROM_S else lambda seconds: f"{format_short_duration(seconds)} ago"
-    start, middle = age(past_s), age(past_s / 2) if past_s >= LEAST_DIVIDED_S else ""
-    return [line(TextSpan(" " * INDEX + axis_text(start, middle, "now", max(0, width - INDEX - SCALE)), "dim"))]
+    axis = axis_text(f"{format_short_duration(past_s)} ago", "", "now", max(0, width - INDEX - SCALE))
+    return [line(TextSpan(" " * INDEX + axis, "dim"))]
 
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:

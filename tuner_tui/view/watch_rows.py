@@ -28,10 +28,8 @@ from tuner_tui.view.cells import (
     wrapped_rows,
 )
 from tuner_tui.view.gpu_rows import (
-    WALL_FROM,
     GpuScene,
     format_indices,
-    gpu_columns,
     gpu_rows,
     is_busy,
     is_known,
@@ -50,8 +48,6 @@ PROGRESS = 16
 """Cells of a run's progress."""
 SORTED = "▾"
 UNKNOWN_COMMAND = "not visible from here"
-TWO_JOB_COLUMNS = 170
-"""Cells from which two columns of very many GPUs have room for their jobs."""
 
 
 class JobColumn(NamedTuple):
@@ -216,10 +212,8 @@ def watched_gpu_rows(
     if view is None or not view.sample.gpus:
         return [line(TextSpan("asking the driver …", "dim"))]
     scene = watched_scene(view, recent, only, past_s)
-    gpus, notes = len(scene.sample.gpus), [row for note in view.notes for row in wrapped_rows(note, width, "dim", "  ")]
-    # In one column there is room for histories and jobs; of very many GPUs in two of a wide screen.
-    columns = gpu_columns(gpus, width) if gpus >= WALL_FROM and width >= TWO_JOB_COLUMNS else 1
-    return gpu_rows(scene, width, room - len(notes), columns) + notes
+    notes = [row for note in view.notes for row in wrapped_rows(note, width, "dim", "  ")]
+    return gpu_rows(scene, width, room - len(notes), 1) + notes  # in one column there is room for histories and jobs
 
 
 def watched_scene(

@@ -157,9 +157,8 @@ class TuneScreen(FullScreen):
         self._trials.values = (view, {} if snapshot is None else snapshot.live)
         self._skipped.values = (view,)
         if view is not None:
-            now_s = None if snapshot is None else snapshot.now_s
-            spent = "" if now_s is None else f" for {format_short_duration(now_s - view.created_t)}"
-            set_border_text(self._head, f"Tuning {view.id} · {view.title} · {view.status}{spent}")
+            spent = snapshot and snapshot.now_s and f" for {format_short_duration(snapshot.now_s - view.created_t)}"
+            set_border_text(self._head, f"Tuning {view.id} · {view.title} · {view.status}{spent or ''}")
         self._show_idle_keys()
         self._arrange()
 
