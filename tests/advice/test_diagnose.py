@@ -48,6 +48,9 @@ def test_a_run_that_has_ended_keeps_its_findings_on_speed(outcome: str) -> None:
     assert finding.cause == "data-wait"
     assert finding.sentence.startswith("Training waited for data for 98 % of each step: ")
     assert finding.evidence[0].startswith("data wait 98 % of step time")
+    evaluated = training(steps={"eval_s": 400.0}, finished=Finished(t=NOW, outcome=outcome), phase="ending")
+    (finding,) = diagnose(situation(state=evaluated, now_s=NOW + 3600))
+    assert finding.sentence == "Evaluation took 57 % of the run's time"
 
 
 def test_workers_that_ended_before_the_last_step_are_judged_by_what_they_did() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -22,13 +23,14 @@ FindingRule = Callable[[Situation], Finding | None]
 
 RULES: tuple[FindingRule, ...] = (
     gpu.lost_gpu, gpu.driver_error, step_time.stalled, non_finite.non_finite_values, non_finite.diverged,
-    non_finite.loss_spikes, memory.memory_grows, memory.swapping, step_time.cpu_contended, step_time.data_wait,
-    step_time.slow_rank, step_time.evaluation_share, step_time.save_share, gpu.throttled, gpu.other_process,
-    not_applied.not_resumed, not_applied.unfaithful_resume, not_applied.same_data, not_applied.shared_output,
-    step_time.no_steps, not_applied.settings_not_in_effect, not_applied.fallback_cannot_act, not_applied.not_observed,
-    non_finite.loss_scale, memory.host_memory_near_limit, memory.small_shm, memory.disk_nearly_full,
-    gpu.gpu_memory_near_limit, gpu.compiling, gpu.gpu_underused, gpu.launch_bound, step_time.own_code,
-    step_time.between_steps, gpu.slow_kernels, gpu.gpu_memory_unused, step_time.padding, step_time.worker_warning,
+    non_finite.loss_spikes, memory.memory_grows, memory.swapping, step_time.cpu_contended,
+    step_time.data_wait, step_time.slow_rank, step_time.evaluation_share, step_time.save_share, gpu.throttled,
+    gpu.other_process, not_applied.not_resumed, not_applied.unfaithful_resume, not_applied.same_data,
+    not_applied.shared_output, step_time.no_steps, not_applied.settings_not_in_effect, not_applied.fallback_cannot_act,
+    not_applied.not_observed, non_finite.loss_scale, memory.host_memory_near_limit, memory.small_shm,
+    memory.disk_nearly_full, gpu.gpu_memory_near_limit, gpu.compiling, gpu.gpu_underused, gpu.launch_bound,
+    step_time.own_code, step_time.between_steps, gpu.slow_kernels, gpu.gpu_memory_unused, step_time.padding,
+    step_time.worker_warning,
 )  # fmt: skip
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
 breakdown of a step come before rules on single figures."""
@@ -37,17 +39,14 @@ LOG_RULES: tuple[FindingRule, ...] = (non_finite.diverged, step_time.worker_warn
 """Rules that read the log: a log without a run is all they need, and the others have nothing to judge."""
 
 SPEED_RULES: tuple[FindingRule, ...] = (
-    step_time.cpu_contended, step_time.data_wait, step_time.slow_rank, gpu.throttled, gpu.gpu_underused,
-    gpu.launch_bound, step_time.own_code, step_time.between_steps, gpu.slow_kernels, gpu.gpu_memory_unused,
-    step_time.padding, step_time.worker_warning,
+    step_time.cpu_contended, step_time.data_wait, step_time.slow_rank, step_time.evaluation_share, step_time.save_share,
+    gpu.throttled, gpu.gpu_underused, gpu.launch_bound, step_time.own_code, step_time.between_steps, gpu.slow_kernels,
+    gpu.gpu_memory_unused, step_time.padding, step_time.worker_warning,
 )  # fmt: skip
 """Rules that judge a training while it runs; one that has ended keeps their findings."""
 PAST_RULES = frozenset(
-    {
-        *SPEED_RULES, step_time.evaluation_share, step_time.save_share, non_finite.non_finite_values,
-        non_finite.diverged, non_finite.loss_spikes,
-    }
-)  # fmt: skip
+    {*SPEED_RULES, non_finite.non_finite_values, non_finite.diverged, non_finite.loss_spikes}
+)
 """Rules on what a training does, which one that has ended did."""
 PAST_TENSE = Path(step_time.__file__).with_name("past_tense.yaml")
 JUDGED_OUTCOMES = ("completed", "stopped")
@@ -83,10 +82,7 @@ def in_past_tense(finding: Finding) -> Finding:
     """The finding with its sentence and its evidence as they are said of a run that has ended."""
     phrases = read_data_file(PAST_TENSE)
     pattern = re.compile(rf"\b({'|'.join(phrases)})\b")
-
-    def past(text: str) -> str:
-        return pattern.sub(lambda phrase: phrases[phrase[0]], text)
-
+    past = partial(pattern.sub, lambda phrase: phrases[phrase[0]])
     return replace(finding, sentence=past(finding.sentence), evidence=tuple(map(past, finding.evidence)))
 
 

@@ -197,10 +197,19 @@ def test_a_compiled_model_is_judged_after_two_minutes(seconds: float, judged: bo
 
 def test_the_slowest_rank_decides_what_is_spent_on_evaluation() -> None:
     state = training(steps={"eval_s": 10.0, "train_s": 65.0})
-    slow = replace(state.ranks[0], rank=1, latest=counters(rank=1, eval_s=35.0, train_s=65.0))
+    slow = replace(state.ranks[0], rank=1, recent=(counters(rank=1, eval_s=35.0, train_s=65.0),))
     finding = step_time.evaluation_share(situation(state=replace(state, ranks={**state.ranks, 1: slow})))
     assert finding is not None
     assert finding.lost_share == pytest.approx(0.35)
+
+
+@pytest.mark.parametrize("rule", [step_time.evaluation_share, step_time.save_share])
+def test_what_follows_the_last_step_is_done_once(rule: FindingRule) -> None:
+    name = "eval_s" if rule is step_time.evaluation_share else "save_s"
+    state = training(steps={name: 5.0})
+    since = replace(state.ranks[0], latest=counters(**{name: 400.0}))
+    assert rule(situation(state=replace(state, ranks={0: since}))) is None
+    assert rule(situation(state=training(steps={name: 400.0}))) is not None
 
 
 @pytest.mark.parametrize(("age_s", "lines"), [(None, 1), (12.0, 2)])

@@ -313,8 +313,9 @@ def between_steps(situation: Situation) -> Finding | None:
 
 
 def _share_finding(situation: Situation, cause: str, threshold: float) -> Finding | None:
-    counters = situation.state.counters
-    # The rank that spends most time evaluating and saving: the others wait for it.
+    # As of the last step, since what follows all of them is done only once; the rank that spends most time evaluating
+    # and saving: the others wait for it.
+    counters = (rank.recent[-1] for rank in situation.state.ranks.values() if rank.recent)
     latest = max(counters, key=lambda rank: rank.eval_s + rank.save_s, default=None)
     if latest is None or not is_warmed_up(situation):
         return None
@@ -323,8 +324,7 @@ def _share_finding(situation: Situation, cause: str, threshold: float) -> Findin
     if total_s <= 0 or spent_s / total_s < threshold:
         return None
     share = spent_s / total_s
-    spent, total, trained = map(format_short_duration, (spent_s, total_s, latest.train_s))
-    evidence = f"{spent} of {total}, training {trained}"
+    evidence = "{} of {}, training {}".format(*map(format_short_duration, (spent_s, total_s, latest.train_s)))
     return finding(cause, situation, evidence, lost_share=share, share=format_share(share))
 
 
