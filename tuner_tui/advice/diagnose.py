@@ -23,7 +23,7 @@ FindingRule = Callable[[Situation], Finding | None]
 
 RULES: tuple[FindingRule, ...] = (
     gpu.lost_gpu, gpu.driver_error, step_time.stalled, non_finite.non_finite_values, non_finite.diverged,
-    non_finite.loss_spikes, memory.memory_grows, memory.swapping, step_time.cpu_contended,
+    non_finite.loss_spikes, non_finite.no_effect, memory.memory_grows, memory.swapping, step_time.cpu_contended,
     step_time.data_wait, step_time.slow_rank, step_time.evaluation_share, step_time.save_share, gpu.throttled,
     gpu.other_process, not_applied.not_resumed, not_applied.unfaithful_resume, not_applied.same_data,
     not_applied.shared_output, step_time.no_steps, not_applied.settings_not_in_effect, not_applied.fallback_cannot_act,
@@ -45,7 +45,7 @@ SPEED_RULES: tuple[FindingRule, ...] = (
 )  # fmt: skip
 """Rules that judge a training while it runs; one that has ended keeps their findings."""
 PAST_RULES = frozenset(
-    {*SPEED_RULES, non_finite.non_finite_values, non_finite.diverged, non_finite.loss_spikes}
+    {*SPEED_RULES, non_finite.non_finite_values, non_finite.diverged, non_finite.loss_spikes, non_finite.no_effect}
 )
 """Rules on what a training does, which one that has ended did."""
 PAST_TENSE = Path(step_time.__file__).with_name("past_tense.yaml")

@@ -76,5 +76,6 @@ DISK_BUSY_BYTES_S = 80e6  # bytes per second read while the training waits for d
 DISK_WAIT_SHARE = 0.3  # of the moments at which a worker is seen, those in which it waits for a disk; judgement
 
 # Numbers.
+IDLE_STEPS = 10  # steps without an effect: one or two are the end of a schedule; judgement
 SCALER_STEPS = 100  # steps in which a loss scaler may still search for its scale; judgement
 COMPILING_S = 20  # seconds of compilation before it is explained; T4 notes

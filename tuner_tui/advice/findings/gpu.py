@@ -84,11 +84,8 @@ def lost_gpu(situation: Situation) -> Finding | None:
 def driver_error(situation: Situation) -> Finding | None:
     faulty = [(gpu, gpu.xid) for sample in situation.samples[-1:] for gpu in sample.gpus if gpu.xid is not None]
     mine = {index for sample in situation.samples if faulty for index in gpu_indexes(situation, (sample,))}
-    for gpu, xid in faulty:
-        if mine and gpu.index not in mine:
-            continue
-        fault = xid_meaning(xid).fault
-        age = gpu.xid_age_s
+    for gpu, xid in (each for each in faulty if not mine or each[0].index in mine):
+        fault, age = xid_meaning(xid).fault, gpu.xid_age_s
         when = () if age is None else (f"reported {format_short_duration(age)} before the newest sample",)
         evidence = (*when, XID_FAULTS[fault])
         return finding("gpu-error", situation, *evidence, ladder=fault, gpu=gpu.index, error=format_xid(xid))
@@ -156,10 +153,8 @@ def gpu_underused(situation: Situation) -> Finding | None:
 
 def gpu_memory_unused(situation: Situation) -> Finding | None:
     busy, figures = _settled_utilisation(situation), _fullest(situation)
-    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or figures is None:
-        return None
-    used, total = figures
-    if used / total >= thresholds.VRAM_LOW_SHARE:
+    used, total = figures or (0, 0)
+    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or not used < thresholds.VRAM_LOW_SHARE * total:
         return None
     remedies = remedies_for("gpu-memory-unused", situation)
     if situation.settings is not None and not remedies:
@@ -210,10 +205,9 @@ def compiling(situation: Situation) -> Finding | None:
     if state.phase != "compiling" or state.phase_since_t is None or state.outcome is not None:
         return None
     since_s = situation.now_s - state.phase_since_t
-    if since_s < thresholds.COMPILING_S:
-        return None
     since = format_short_duration(since_s)
-    return finding("compiling", situation, f"phase compiling for {since}", since=since)
+    long = since_s >= thresholds.COMPILING_S
+    return finding("compiling", situation, f"phase compiling for {since}", since=since) if long else None
 
 
 def _settled_utilisation(situation: Situation) -> float | None:

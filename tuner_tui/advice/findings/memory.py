@@ -66,9 +66,8 @@ def small_shm(situation: Situation) -> Finding | None:
 def disk_nearly_full(situation: Situation) -> Finding | None:
     newest = _newest(situation)
     free = None if newest is None else newest.host.disk_free_bytes
-    if free is None or free >= thresholds.DISK_FREE_BYTES:
-        return None
-    return finding("disk-nearly-full", situation, f"{format_size(free)} free")
+    full = free is not None and free < thresholds.DISK_FREE_BYTES
+    return finding("disk-nearly-full", situation, f"{format_size(free or 0)} free") if full else None
 
 
 def _newest(situation: Situation) -> Sample | None:

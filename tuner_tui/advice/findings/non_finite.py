@@ -17,7 +17,7 @@ from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.computed import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
 from tuner_tui.inspection.suspect_batches import name_rows
-from tuner_tui.runs.events.run_state import DIVERGED, LossTrend, RunState
+from tuner_tui.runs.events.run_state import DIVERGED, LossTrend
 from tuner_tui.runs.log_parsing.lines import Confidence, LogLine, parse_lines
 from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_line
 
@@ -68,14 +68,19 @@ LOSS_IGNORES_ACCUMULATION = "loss_ignores_accumulation"
 
 
 def non_finite_values(situation: Situation) -> Finding | None:
-    state = situation.state
+    state, grad_norm = situation.state, situation.state.grad_norm
     if state.outcome not in (None, "completed", "stopped"):
         return None
-    judged = _judge_values(state, process_steps(situation), situation)
-    if judged is None:
+    if state.loss_problem:
+        return finding("nan", situation, state.loss_problem, confidence="certain")
+    if grad_norm is None or math.isfinite(grad_norm):
         return None
-    evidence, confidence = judged
-    return finding("nan", situation, evidence, confidence=confidence)
+    if math.isnan(grad_norm) and state.loss == 0.0:
+        evidence = "gradient norm nan, loss 0.0: Trainer's log filter replaces nan by 0"
+        return finding("nan", situation, evidence, confidence="certain")
+    scaled = situation.settings is not None and situation.settings.precision == "fp16"
+    searching = scaled and process_steps(situation) < thresholds.SCALER_STEPS  # for the scale of the loss
+    return None if searching else finding("nan", situation, f"gradient norm {grad_norm}")
 
 
 LARGE_LOSS = 100.0
@@ -102,10 +107,9 @@ def diverged(situation: Situation) -> Finding | None:
         risen = printed[-trend.high][0] if trend.high else 0
         evaluated = [(record.evaluation.get("eval_loss"), number > risen) for number, record in enumerate(records)]
     rate = situation.state.in_effect.get("learning_rate")
-    if loss is None or not math.isfinite(loss):
+    # Where the evaluation improves, the training minimizes something else by now, such as an annealed weight.
+    if loss is None or not math.isfinite(loss) or (trend.diverged and _improves(evaluated)):
         return None
-    if trend.diverged and _improves(evaluated):
-        return None  # the training minimizes something else by now, such as a curriculum or an annealed weight
     if trend.diverged:
         evidence = f"the last {trend.high} losses logged are {DIVERGED:g} times the lowest, {trend.lowest:.4g}, or more"
     elif loss >= LARGE_LOSS and isinstance(rate, int | float) and rate > LARGEST_RATE:
@@ -119,6 +123,22 @@ def _improves(evaluated: Sequence[tuple[float | None, bool]]) -> bool:
     """Whether the last loss of several evaluations is their lowest, and is from after the rise of the training's."""
     losses = [(loss, is_after) for loss, is_after in evaluated if loss is not None]
     return len(losses) > 1 and losses[-1] == (min(losses)[0], True)
+
+
+def no_effect(situation: Situation) -> Finding | None:
+    """A rate of 0 for a moment, as at the end of a schedule or between its cycles, is usual."""
+    state = situation.state
+    frozen, rate = state.trainable_parameters == 0, state.in_effect.get("learning_rate")
+    since = 0 if frozen else state.zero_rate_since
+    steps = 0 if since is None else min(process_steps(situation), (state.step or 0) - since)
+    if steps < thresholds.IDLE_STEPS or state.in_effect.get("optimizers", 1) > 1:
+        return None
+    if frozen:
+        evidence = f"of {state.parameters or 0:,} parameters the optimizer trains none"
+        return finding("no-effect", situation, evidence, steps=f"{steps:,}")
+    evidence, where = f"the learning rate that the optimizer was given: {rate}", "schedule" if rate else "rate"
+    figures = {"since": f"{since:,}", "steps": f"{steps:,}"}
+    return finding("no-effect", situation, evidence, row="no-effect-of-rate", where=where, **figures)
 
 
 SPIKES_SHOWN = 3
@@ -172,17 +192,3 @@ def loss_scale(situation: Situation) -> Finding | None:
     if clip:
         evidence.append(f"gradients are clipped at {clip:g}, so clipping starts {times} times too early")
     return finding("loss-scale", situation, *evidence, times=times)
-
-
-def _judge_values(state: RunState, steps: int, situation: Situation) -> tuple[str, Confidence] | None:
-    """Evidence and confidence; None if all values are finite or a loss scaler may still be searching."""
-    grad_norm = state.grad_norm
-    if state.loss_problem:
-        return state.loss_problem, "certain"
-    if grad_norm is None or math.isfinite(grad_norm):
-        return None
-    if math.isnan(grad_norm) and state.loss == 0.0:
-        return "gradient norm nan, loss 0.0: Trainer's log filter replaces nan by 0", "certain"
-    scaler = situation.settings is not None and situation.settings.precision == "fp16"
-    searching = scaler and steps < thresholds.SCALER_STEPS
-    return None if searching else (f"gradient norm {grad_norm}", "likely")

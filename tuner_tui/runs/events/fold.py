@@ -291,6 +291,9 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
         return state
     names = ("loss", "learning_rate", "grad_norm", "epoch")
     changed: dict[str, Any] = {name: value for name in names if (value := getattr(event, name)) is not None}
+    if event.learning_rate is not None and event.source in (None, ev.BACKWARD):  # one that is printed may be rounded
+        since = state.zero_rate_since
+        changed["zero_rate_since"] = None if event.learning_rate else event.step if since is None else since
     trust = ev.trust(event.source, event.summary, event.part)
     parts = changed["loss_parts"] = {**state.loss_parts, **event.parts}
     of_optimizers = event.source == ev.BACKWARD and bool(event.parts)

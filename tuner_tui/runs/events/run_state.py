@@ -162,10 +162,10 @@ class RunState(Struct, frozen=True):
     `evaluation_output`: the bytes of output that some printed, the last of which may not have ended, and up to where
     nothing trained. `printed`: see `Steps`.
     `loss_trust`: the `trust` in the source of the loss; `not_finite_since`: the step from which on the loss is nan or
-    infinite, if one has seen it become so; `loss_parts`: losses whose names say that they are parts of it. `options`
-    and `switches` are those of the script's argument parsers. `saved` is what the script itself saved last.
-    `unobserved`: why the observer does not run. `fell_back`: the fallback continued the run; `fallback_ended`: why it
-    did not.
+    infinite, if one has seen it become so; `zero_rate_since`: the step since which the learning rate is 0;
+    `loss_parts`: losses whose names say that they are parts of it. `options` and `switches` are those of the script's
+    argument parsers. `saved` is what the script itself saved last. `unobserved`: why the observer does not run.
+    `fell_back`: the fallback continued the run; `fallback_ended`: why it did not.
     """
 
     phase: str = "starting"
@@ -193,6 +193,7 @@ class RunState(Struct, frozen=True):
     loss_parts: Mapping[str, float] = field(default_factory=dict)
     loss_trend: LossTrend = LossTrend()
     learning_rate: float | None = None
+    zero_rate_since: int | None = None
     grad_norm: float | None = None
     ranks: Mapping[int, RankState] = field(default_factory=dict)
     world_size: int | None = None
