@@ -332,7 +332,7 @@ def test_the_end_of_a_run_is_read_from_all_its_evidence(now: Situation, cause: s
     ("observed", "title"),
     [
         ({"checkpoint": Checkpoint(t=NOW, path="/o/checkpoint-9", step=9)}, "resume from the newest checkpoint"),
-        ({}, "start it again, from the newest checkpoint if one was saved"),
+        ({}, "start it again; no checkpoint of it is known here"),
     ],
 )
 def test_a_run_is_resumed_only_from_a_checkpoint_that_was_saved(observed: dict[str, Any], title: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from tuner_tui.cli.console import wrapped
 from tuner_tui.core.text import escape_control
 
 TITLE = "\x1b]0;owned\x07"
@@ -90,3 +92,20 @@ def test_a_closed_stream_leads_nowhere(closed: str, tmp_path: Path) -> None:
     assert result.stdout == ("" if ">&-" in closed.replace("2>&-", "") else "r001\n")
     assert "Traceback" not in result.stderr
     assert (tmp_path / "state" / "runs" / "r001").is_dir()
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_lines_end_between_words_and_paths_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    text = "in effect   learning_rate 0.0097\nsaved  /home/user/a/long/path/model.pt"
+    assert wrapped(text, Terminal()).splitlines() == [
+        "in effect",
+        "learning_rate 0.0097",
+        "saved",
+        "/home/user/a/long/path/model.pt",
+    ]
+    assert wrapped(text, StringIO()) == text

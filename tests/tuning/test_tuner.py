@@ -379,7 +379,7 @@ def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
     assert (record.free_batch, record.most_minutes, record.save_as, record.id) == (True, 3, "mine", "t001")
     assert record.objective == "steady"
     assert find_tuning("1", tmp_path / "tunings") == folder
-    with pytest.raises(FolderNotFoundError, match="The newest are t001"):
+    with pytest.raises(FolderNotFoundError, match="The newest is t001"):
         find_tuning("t009", tmp_path / "tunings")
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, NoReturn
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from tuner_tui.core.text import escape_control
+from tuner_tui.core.text import escape_control, wrap_text
 
 if TYPE_CHECKING:
     from tuner_tui.runs.store.folder import RunFolder
@@ -55,8 +56,16 @@ def exit_on_interrupt() -> None:
 
 
 def print_note(sentence: str) -> None:
-    """Print a message to standard error."""
-    sys.stderr.write(sentence + "\n")
+    """Print a message to standard error, on a terminal in lines that end between words."""
+    sys.stderr.write(wrapped(sentence, sys.stderr) + "\n")
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Return `text` in lines that end between words if `stream` is a terminal; paths stay whole to be copied."""
+    if not stream.isatty():
+        return text
+    lines = (wrap_text(line, _columns(), break_long_words=False) or [""] for line in text.split("\n"))
+    return "\n".join(chain.from_iterable(lines))
 
 
 def control_terminal(sequence: str) -> None:
@@ -99,9 +108,13 @@ PIPE_WIDTH = 120
 
 def report_width() -> int:
     """Return the columns of a report: those of the terminal, or `PIPE_WIDTH` in a pipe or a file."""
+    return _columns() if sys.stdout.isatty() else PIPE_WIDTH
+
+
+def _columns() -> int:
     import shutil
 
-    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else PIPE_WIDTH
+    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
 
 
 def print_result(document: Any, as_json: bool, draw: Callable[[int], Iterable[Line]]) -> None:

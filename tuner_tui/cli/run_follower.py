@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.situation import situation_of_run
-from tuner_tui.cli.console import ExitCode, control_terminal, print_line, print_note
+from tuner_tui.cli.console import ExitCode, control_terminal, print_line, print_note, wrapped
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.signals import Signals
 from tuner_tui.core.text import first_line, format_observed, terminal_notification
@@ -48,7 +48,7 @@ def print_events(events: Iterable[Event], as_json: bool) -> None:
             render = _LINES.get(type(event))
             text = None if render is None else render(event)
             if text is not None:
-                print_line(text)
+                print_line(wrapped(text, sys.stdout))
 
 
 def _supervise_again(folder: RunFolder) -> None:
@@ -221,7 +221,7 @@ class _RunFollower:
                 self._next_progress_s = now.monotonic_s + PROGRESS_EVERY_S
                 before, self._progress = self._progress, progress_line(self._reader.state, now.wall_s)
                 if self._progress != before:  # while it evaluates or saves there is nothing new
-                    print_line(self._progress)
+                    print_line(wrapped(self._progress, sys.stdout))
             if self._act():
                 return ExitCode.INTERRUPTED
             self._signals.wait(POLL_S)

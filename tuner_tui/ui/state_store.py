@@ -125,7 +125,8 @@ class StateStore:
 
         inventory, job, spread = state.inventory, state.loaded.job, state.data_parallel
         gpus = None if inventory is None else gpus_of_job(inventory, job)
-        cores = None if inventory is None else inventory.cpu.usable_cores
+        measured = state.editing.current.origin("dataloader_num_workers").remedy  # which looked at what the cores do
+        cores = None if inventory is None or measured is not None else inventory.cpu.usable_cores
 
         def check(settings: Settings) -> tuple[Problem, ...]:
             return find_problems(settings, gpus=gpus, interpreter=state.interpreter, job=job, cores=cores)

@@ -35,6 +35,18 @@ async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
         assert not value(pilot, "dataloader_persistent_workers")
 
 
+async def test_workers_of_a_remedy_are_not_said_to_be_too_many() -> None:
+    """It offers more than the cores only where they are seen to wait."""
+    many = replace(DATA_WAIT.remedies[0], change={WORKERS: 200})
+    async with on_screen(busy_box(findings=(replace(DATA_WAIT, remedies=(many,)),))) as pilot:
+        await press_until(pilot, lambda: value(pilot, WORKERS) == 200, "a")
+        view = app_of(pilot).main.settings_view
+        assert view is not None
+        assert view.problems == ()
+        app_of(pilot).session.settings.edit(WORKERS, "201")
+        await until(pilot, lambda: "compete with each other" in str(app_of(pilot).main.settings_view))
+
+
 def remedied(name: str, cause: str) -> RunView:
     """A run with 8 workers, 2 before, by a remedy since r006."""
     remedy = AppliedRemedy(name, "workers 2 → 8", cause, "r006", {WORKERS: 2})

@@ -217,7 +217,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if gain is not None and gain < LEAST_GAIN:
         return
     why = "batches are prepared while the training computes" if workers == 0 else "more batches are prepared at once"
-    why += f"; {needed} would keep up with the training, by their share of a step" * (needed > wanted)
+    why += f"; about {needed} would be needed to keep up with it" * (needed > wanted)
     yield remedy(
         "more-workers",
         change,
