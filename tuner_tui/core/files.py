@@ -474,8 +474,9 @@ class NumberedFolders(Struct, frozen=True):
             if self.number(path) == number:
                 return path
         unreadable = f"There is no {self.noun} folder {name}, or you have no permission to read it."
-        newest = ", ".join(path.name for path in self.newest_first(root)[:5])
-        others = f"The newest {'are' if ',' in newest else 'is'} {newest}." if newest else f"There are no {self.noun}s yet."
+        newest = [path.name for path in self.newest_first(root)[:5]]
+        there = f"The newest {'is' if len(newest) == 1 else 'are'} {', '.join(newest)}."
+        others = there if newest else f"There are no {self.noun}s yet."
         raise FolderNotFoundError(f"{unreadable if '/' in name else f'There is no {self.noun} {name!r}.'} {others}")
 
     def number(self, path: Path) -> int:
