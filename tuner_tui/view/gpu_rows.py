@@ -23,7 +23,6 @@ from tuner_tui.view.cells import (
     align_right,
     labelled_row,
     line,
-    line_width,
     side_by_side,
     text_width,
     wrapped_rows,
@@ -267,7 +266,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout, height: int) -> 
         hot: Style = "bad" if (gpu.temperature_c or 0) >= HOT_C else ""
         heat = _amount(gpu.temperature_c, None, f.integer, "°C")
         parts.append(TextSpan(align_right(heat, layout.heat), old or hot))
-    at, below = 1 + line_width(line(*parts)), list[Line]()
+    below: list[Line] = []
     if layout.trace:
         first, *below = area_lines(_load_columns(scene, gpu, layout.trace - 1), 100.0, height, style)
         parts += [" ", *first]
@@ -275,6 +274,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout, height: int) -> 
         free = "free" if busy == 0 and (gpu.memory_used_bytes or GIB) < GIB else ""
         job = (scene.jobs or {}).get(gpu.index) or free
         parts.append(TextSpan(align_left(f"  {job}", layout.job), "curve" if gpu.index in scene.run_gpus else "dim"))
+    at = INDEX + BUSY_TEXT + MEMORY_TEXT * bool(layout.memory) + sum(layout[:4]) + 1
     return [line(*parts), *(line(" " * at, *row) for row in below)]
 
 

@@ -198,8 +198,10 @@ def named_bar(label: str, parts: Sequence[BarPart], width: int, *remarks: TextSp
     shown = [part for part in parts if part.share >= LEAST_NAMED or part.style == "dim"]
     small = [part for part in shown if part.share < LEAST_APART and part.style not in ("dim", "fill-warn")]
     if len(small) > 1:
-        rest = BarPart("other", sum(part.share for part in small), "fill-dim")
-        shown = sorted([*(part for part in shown if part not in small), rest], key=lambda part: part.style == "dim")
+        shown = [part for part in shown if part not in small]
+        style: Style = small[0].style if any(part.style == "fill-dim" for part in shown) else "fill-dim"
+        rest = BarPart("other", sum(part.share for part in small), style)
+        shown = sorted([*shown, rest], key=lambda part: part.style == "dim")
     bar, legend = stacked_bar(shown, max(0, width - LABEL))
     below = [*legend, *(line(remark) for remark in remarks if remark.text)]
     return [labelled_row(label, bar), *(labelled_flow("", below, width) if below else ())]
