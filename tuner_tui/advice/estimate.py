@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import NamedTuple, Self
 
 from msgspec import Struct
@@ -40,6 +41,7 @@ from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import download_hint, known_shape, modelled_job, read_config
 from tuner_tui.memory.trace import (
+    TIMEOUT_S,
     MemoryTrace,
     TraceError,
     cached_trace,
@@ -124,11 +126,11 @@ class JobMemoryEstimator(Struct, frozen=True):
         rest = self.device, self.processes, self.code, sharding
         return self._calibrate(settings, lambda tried: estimate(shape, tried, *rest))
 
-    def traced(self, settings: Settings) -> MemoryEstimate:
+    def traced(self, settings: Settings, timeout_s: float = TIMEOUT_S) -> MemoryEstimate:
         """The traced estimate; takes seconds unless the trace is cached. Raises `TraceError`."""
         if problem := self.untraceable:
             raise TraceError(problem)
-        return self._traced_estimate(trace_memory(self._python, self.job, settings, self.device), settings)
+        return self._traced_estimate(trace_memory(self._python, self.job, settings, self.device, timeout_s), settings)
 
     def best(self, settings: Settings) -> MemoryEstimate | None:
         """What is known at once, else the traced estimate, which takes seconds; None if the job cannot be traced."""
@@ -180,19 +182,19 @@ class JobMemoryEstimator(Struct, frozen=True):
 
 
 def estimate_by_trace(
-    target: TrainingTarget, settings: Settings, before: Callable[[], None] = lambda: None
+    target: TrainingTarget, settings: Settings, before: Callable[[], float | None] = lambda: None
 ) -> MemoryEstimate:
-    """The estimate of a model without a closed form; `before` is called if that takes seconds. Raises `TraceError`."""
-    job = modelled_job(target.job)
-    if job is None:
+    """The estimate, by a trace where nothing else is known, which `before` gives an end. Raises `TraceError`."""
+    if (job := modelled_job(target.job)) is None:
         raise TraceError(UNNAMED_MODEL)
     code = training_code_of(target.job, target.interpreter)
     estimator = JobMemoryEstimator(job, target.device, target.processes, target.interpreter, code=code)
-    best = estimator.at_once(settings)
-    if best is None:
-        before()
-        best = estimator.traced(settings)
-    return best
+    if (best := estimator.at_once(settings)) is not None:
+        return best
+    left = TIMEOUT_S if (end := before()) is None else end - monotonic()
+    if left <= 0:
+        raise TraceError(f"Traces of several settings took longer than {TIMEOUT_S:.0f} s together.")
+    return estimator.traced(settings, left)
 
 
 class EstimateRequest(Struct, frozen=True):

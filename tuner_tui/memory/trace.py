@@ -112,14 +112,13 @@ class MemoryTrace(Struct, frozen=True):
     slack: tuple[tuple[int, float], ...] = ()
 
 
-def trace_memory(interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device) -> MemoryTrace:
+def trace_memory(
+    interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device, timeout_s: float = TIMEOUT_S
+) -> MemoryTrace:
     """The trace of `job`, from the cache or within seconds. Raises `TraceError`."""
-    question = trace_request(job, settings, device)
-    entry = trace_cache_entry(interpreter, question)
-    trace = _read_entry(entry)
-    if trace is None:
-        answer = ask_trainer(Path(interpreter.path), question)
-        entry.write(answer)
+    entry = trace_cache_entry(interpreter, question := trace_request(job, settings, device))
+    if (trace := _read_entry(entry)) is None:
+        entry.write(answer := ask_trainer(Path(interpreter.path), question, timeout_s))
         trace = from_json(MemoryTrace, answer)
     return trace
 
@@ -135,9 +134,8 @@ def trace_together(
     """
     questions = [trace_request(job, settings, device) for job, settings, device in trainings]
     entries = [trace_cache_entry(interpreter, question) for question in questions]
-    missing = {
-        entry: question for entry, question in zip(entries, questions, strict=True) if _read_entry(entry) is None
-    }
+    asked = zip(entries, questions, strict=True)
+    missing = {entry: question for entry, question in asked if _read_entry(entry) is None}
     if not missing:
         return [None] * len(entries)
     before(len(missing))

@@ -6,10 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes import inventories
+from tuner_tui.advice.estimate import estimate_by_trace
 from tuner_tui.advice.recommend.batch_and_learning_rate import samples_per_gpu
 from tuner_tui.advice.recommend.target import TrainingTarget, describe_gpus, select_gpus
 from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
 
 V100, A100, T4 = (inventories.make_gpu(name) for name in ("V100", "A100", "T4"))
 
@@ -23,6 +26,12 @@ def test_memory_is_estimated_for_the_weakest_gpu() -> None:
     assert (device.on_gpu, device.capability) == (True, (7, 5))
     assert not target().device.on_gpu
     assert target().device.capability is None
+
+
+def test_traces_of_several_settings_share_their_time() -> None:
+    unknown = replace(target(A100), job=BuiltinJob(model="acme/pond"))
+    with pytest.raises(TraceError, match="took longer than 240 s together"):
+        estimate_by_trace(unknown, Settings(), before=lambda: 0.0)
 
 
 @pytest.mark.parametrize(("processes", "gpus"), [(1, 2), (2, 1)])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from functools import cache, partial
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
@@ -189,14 +190,10 @@ def preset_batch_change(
     machine: LocalMachine, job: BuiltinJob | CommandJob, preset: str, recommendation: Recommendation
 ) -> BatchChange | None:
     """Return how the recommendation changes the effective batch of the preset; None if it does not."""
-    values = find_preset(preset).preset.settings
-    if "per_device_train_batch_size" not in values:
+    if "per_device_train_batch_size" not in (values := find_preset(preset).preset.settings):
         return None
-    return batch_change(
-        recommend_settings(machine.inventory, machine.interpreter, job, values).settings,
-        recommendation.settings,
-        recommendation.replicas,
-    )
+    before = recommend_settings(machine.inventory, machine.interpreter, job, values).settings
+    return batch_change(before, recommendation.settings, recommendation.replicas)
 
 
 def print_recommendations(
@@ -235,15 +232,14 @@ def print_recommendations(
         print_json(documents[0] if machines[0][0] is None else {"gpus": documents})
 
 
-def print_tracing(model: str | None, traces: int = 1) -> None:
-    """Print what takes seconds now: `traces` of the model, or finding out that its configuration is nowhere."""
-    if model is not None and "model_type" not in (read_config(model) or {}):
-        if not download_hint(model):
-            return
+def print_tracing(model: str | None, traces: int = 1) -> float:
+    """Print what takes seconds now, traces or asking the Hub, and return the time at which it ends."""
+    if model is None or "model_type" in (read_config(model) or {}):
+        work = "once" if traces == 1 else f"with {traces} different settings"
+        print_note(f"Tracing {model} {work} on the CPU, for {MINUTES} minutes at most; it is kept for the next time …")
+    elif download_hint(model):
         print_note(f"Asking the Hub for the configuration of {model} …")
-        return
-    number = "once" if traces == 1 else f"with {traces} different settings"
-    print_note(f"Tracing {model} {number} on the CPU, for {MINUTES} minutes at most; it is kept for the next time …")
+    return monotonic() + TIMEOUT_S
 
 
 def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> SampleLengths | None:
