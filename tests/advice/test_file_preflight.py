@@ -192,6 +192,10 @@ def test_an_argument_that_the_installed_release_has_not(tmp_path: Path) -> None:
     assert check.advice == "Write eval_strategy in its place."
     pinned = opened(tmp_path, "python fit.py", "pip install transformers==4.40", notes=(note,), fit="")
     assert "Arguments" not in {c.name for c in pinned}
+    fit = "TrainingArguments('x', evaluation_strategy='steps', learning_rate=0.1)"
+    (check,) = [c for c in opened(tmp_path, "python fit.py", "python fit.py", fit=fit) if c.name == "Arguments"]
+    assert "has no argument evaluation_strategy" in check.sentence
+    assert "Arguments" not in {c.name for c in opened(tmp_path, "python fit.py", "module load torch", fit=fit)}
 
 
 def test_the_folder_that_a_section_saves_to() -> None:

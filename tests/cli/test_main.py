@@ -67,6 +67,7 @@ def test_a_log_is_diagnosed(
         ("train.yaml", "lr: 1e-4\nloss: 3\n"),
         ("train", "#!/bin/bash\npython a.py  # loss: 3\n"),
         ("notes.txt", "lr 1e-4\n"),
+        ("justfile", "tune:\n    for i in 1 2; do\n        python tune.py $i\n    done\n"),
     ],
 )
 def test_a_configuration_a_script_or_prose_is_no_log(name: str, text: str, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, le
 from tuner_tui.settings.dialects.file_formats import form_of_file
 from tuner_tui.settings.dialects.script_search import MODULE, imported_packages, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options
-from tuner_tui.settings.dialects.tool_job import program_of
+from tuner_tui.settings.dialects.tool_job import arguments_of_script, program_of
 from tuner_tui.settings.distributed import (
     best_kind,
     gpus_of_job,
@@ -349,8 +349,11 @@ def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSyste
 def argument_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[PreflightCheck]:
     """Whether the installed `TrainingArguments` have the names that the file uses."""
     names, release = interpreter.training_arguments, interpreter.packages.get("transformers")
-    of_trainer = file.dialect is not None and file.dialect.name in (HF, *PLAIN.values())
-    for note in file.notes if names and of_trainer and not _says(file, "pins") else ():
+    of_trainer = file.dialect is not None and file.dialect.name in (HF, "trl", *PLAIN.values())
+    notes = {*file.notes} if of_trainer else set[str]()
+    if not isinstance(file.job, BuiltinJob) and not _says(file, "elsewhere", "installs"):
+        notes |= {*arguments_of_script(program_of(file.job.command, file.path)).notes}
+    for note in sorted(notes) if names and not _says(file, "pins") else ():
         old, is_old, meant = note.partition(" is read as ")
         if is_old and "removed by transformers" in meant and old not in (names or {}):
             why, new = meant.partition(": ")[2], meant.split()[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tuner_tui.advice.batch_scaling import BatchChange
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, describe_duration
@@ -50,7 +50,7 @@ def recommend_report(
         [line for note in file_notes or () for line in hanging_lines("· ", note, width)],
         [line for note in recommendation.notes for line in hanging_lines("! ", note, width)],
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
-        titled_section("Given", _given_lines(resolved)),
+        titled_section("Given", [*_given_lines(resolved)]),
         [
             *([_batch_line(recommendation, resolved, job)] if batch_known else []),
             *([] if change is None else hanging_lines("! ", change.sentence, width)),
@@ -99,7 +99,7 @@ def _batch_line(recommendation: Recommendation, resolved: Resolved, job: Builtin
         on_one = recommendation.replicas == 1 and "gpus" not in stated and (job.is_unnamed or recommendation.gpus[1:])
         unsaid = f", on one GPU{': the file says no number' * job.is_unnamed}" if on_one else ""
         names += ", on each GPU" if on_each else unsaid
-        names += "" if "gradient_accumulation_steps" in given else "; the accumulation is not known: 1 is assumed"
+        names += "" if "gradient_accumulation_steps" in given else "; no accumulation is named: 1 is assumed"
     return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
 
 
@@ -117,14 +117,13 @@ def _value_lines(rows: Iterable[ConsideredValue], width: int) -> list[str]:
     return lines
 
 
-def _given_lines(resolved: Resolved) -> list[str]:
-    lines = []
+def _given_lines(resolved: Resolved) -> Iterator[str]:
     for name in FIELDS:
         origin = resolved.origin(name)
-        if origin.kind not in (OriginKind.DEFAULT, OriginKind.ASSUMED) and not origin.detail.startswith("default of"):
-            source = " ".join(dict.fromkeys((origin.label, origin.detail)))
-            lines.append((_columns(name, getattr(resolved.settings, name)) + source).rstrip())
-    return lines
+        value, is_default = getattr(resolved.settings, name), origin.detail.startswith("default of")
+        is_default |= origin.kind in (OriginKind.DEFAULT, OriginKind.ASSUMED) or value is FIELDS[name].default is None
+        if not is_default:  # `max_steps: -1` as well
+            yield (_columns(name, value) + " ".join(dict.fromkeys((origin.label, origin.detail)))).rstrip()
 
 
 def _columns(name: str, value: Value) -> str:

@@ -38,6 +38,7 @@ from tuner_tui.settings.dialects.dialect import (
     without_other_meanings,
 )
 from tuner_tui.settings.dialects.file_formats import (
+    NOT_IN_FILE,
     SCRIPT_FORMS,
     bases_of,
     file_changes,
@@ -306,10 +307,8 @@ def _of_global_batch(
             batch = settings.get(name)
             if isinstance(batch, int) and str(value) == str(batch) and batch >= prod(by):
                 divided.setdefault(name, batch // prod(by))
-    if divided:
+    if divided or len(wholes) != 1 or "gpus" not in job.stated or whole % devices:
         return divided
-    if len(wholes) != 1 or "gpus" not in job.stated or whole % devices:
-        return {}
     factor = micro if steps is None else 1 if micro is not None else steps
     each, rest = divmod(whole // devices, factor if isinstance(factor, int) else 1)
     if rest or (micro is not None and steps is not None):
@@ -539,12 +538,14 @@ def update_tool_file(
     names = {*names} - ({*given.left_open} - (open_ & {*despite_auto})) - {*of_trainer}
     kept = {name: value for name, value in given.settings.items() if name not in names}
     wanted = structs.replace(settings, **kept)
+    composed = read_settings(tool, compose(file_values, path)).settings if tool.form == "overrides" else {}
     why = f"is auto in {path.name}, so that the Trainer puts its own in: give it to the training script"
     after, left_out, missing = before, [f"{name} {why}" for name in of_trainer], {*of_trainer}
     # One at a time, so that one that the file cannot take is reported alone; `kept` too, which may share a key with it.
     for name in (setting for setting in FIELDS if setting in names or setting in kept):
         changes = file_changes(tool, parse_file(after, path).values, wanted, [name], targets)
-        left_out += changes.notes
+        where = f"{NOT_IN_FILE}: {'another' if name in composed else 'no'} file of its configuration has this setting"
+        left_out += (re.sub(rf"{NOT_IN_FILE}$", where, note) for note in changes.notes)
         missing |= {*changes.unsupported}
         try:
             after = patch_file(after, changes.values, path)

@@ -57,6 +57,7 @@ def test_files_are_read_and_changed(case: dict[str, Any], tmp_path: Path) -> Non
     if "settings" in case:
         loaded = load_preset(path)
         assert case.get("note", "") in "\n".join(loaded.notes)
+        assert "more" not in case or not any("also runs" in note for note in loaded.notes)
         assert loaded.preset.settings == case["settings"]
         assert list(loaded.left_open) == case.get("left_open", [])
         assert loaded.dialect is not None

@@ -60,6 +60,7 @@ SHELL = ".sh .bash .zsh .slurm .sbatch .sb .pbs .lsf .qsub .bsub .job .sub .args
 SCRIPT_FORMS: Mapping[str, Form] = {
     **dict.fromkeys((".py", ".ipynb"), "python"), **dict.fromkeys(SHELL.split(), "arguments")
 }  # fmt: skip
+NOT_IN_FILE = " is not in the file"
 MOST_BYTES = {".py": 2**20, ".ipynb": 2**26}  # a notebook holds pictures
 
 
@@ -287,7 +288,7 @@ def _is_default(key_path: str, value: Any, flat: Mapping[str, Any]) -> bool:
 def _no_place(dialect: Dialect, file_values: Mapping[str, Any], key_path: str) -> str | None:
     """Why the file cannot take a key that it does not have; None if it can."""
     if dialect.form == "overrides":
-        return f"{key_path} is not in the file: another one of the configuration may have it, or the program lacks it"
+        return f"{key_path}{NOT_IN_FILE}"
     section = key_path.rpartition(".")[0]
     if dialect.takes_more is False or (dialect.takes_more is not None and not dialect.takes_more(file_values, section)):
         return f"{key_path} is not in the file, and the script that reads it may have no such argument"

@@ -237,7 +237,7 @@ class _HfImporter(Struct):
                     self._put("warmup_steps", key, ratio)
             case _ if self.values.get(newer := NEWER.get(key, "")) is not None:
                 self.leave(key, f"{newer} is given as well")
-            case _ if isinstance(value, str) and (why := _TABLES["refused"].get(key, {}).get(value)):
+            case _ if isinstance(value, str | bool) and (why := _TABLES["refused"].get(key, {}).get(value)):
                 self.leave(key, why)
             case "activation_checkpointing":
                 self._put("gradient_checkpointing", key, value)
@@ -255,7 +255,7 @@ class _HfImporter(Struct):
                 number = self._number(key)
                 self._put(key, key, None if number is not None and number <= 0 else value)
             case "num_train_epochs" if self._number(key) == -1:  # Lightning's
-                self.leave(key, "as many as the steps need")
+                self.leave(key, "-1 sets no limit")
             case "optim" | "lr_scheduler_type":
                 word = library_word(key, value)
                 if word != value:

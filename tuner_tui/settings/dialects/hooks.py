@@ -184,8 +184,7 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
     reads = reads_keys(path, dict.fromkeys(values), {*of_trl, *words_of("handbook")})
 
     def shown(script: Path, source: str) -> bool:
-        is_other = method is not None and not others.isdisjoint(_words_in(script.stem))
-        return not is_other and reads(script, source)
+        return (method is None or others.isdisjoint(_words_in(script.stem))) and reads(script, source)
 
     parses = words_of("trl_parses")
     named = find_script(path, parses, lambda near, text: method in _words_in(near.stem) and shown(near, text))
@@ -300,11 +299,11 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     reads = rf"(?s)\A(?=.*(?:{words_of('reads_settings')}|{option}))(?=.*(?:{training}|\bimport train\w*\b)).*\w"
     for marker in (words_of("parses_file"), reads):
         script = find_script(path, marker, shown)
-        if script is None or script.name == "__main__.py":  # a program with commands of its own
+        if (
+            script is None or script.name == "__main__.py" or needs_launcher(script)
+        ):  # the first has commands of its own
             continue
         source = read_source(script)
-        if needs_launcher(script):
-            continue
         is_module = (script.parent / "__init__.py").exists() and "__main__" not in source
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.
         topics = {*re.findall(r"[a-z]{3,}", script.stem.lower())} - {*re.findall(r"[a-z]{3,}", str(path).lower())}

@@ -103,8 +103,7 @@ def reads_keys(path: Path, values: Mapping[str, Any], of_trainer: Collection[str
         if not methods >= {method[:3].lower() for method in pattern_of("methods_of_scripts").findall(path.stem)}:
             return False
         text = source_of(script)
-        needed = names - {*of_trainer} if ARGUMENT_CLASSES.search(text) else names
-        missing = needed - set(WORD.findall(text))
+        missing = names - {*WORD.findall(text), *(of_trainer if ARGUMENT_CLASSES.search(text) else ())}
         return bool(names) and len(missing) <= MOST_MISSING * len(names)
 
     return shown

@@ -343,7 +343,8 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     programs: dict[str, None] = {}
     document: str | None = None
     folder, left, only_set, of_shell = "", "", True, False
-    functions = {*re.findall(r"(?m)^[ \t]*(?:function[ \t]+)?([\w-]+)[ \t]*\(\)", text)}
+    functions = {*re.findall(words_of("function_head"), text)}
+    text = re.sub(words_of("function_head"), "", text)
     branches: list[_Branch] = []
     reasons: list[str] = []
     # Each part of a compound command is put on a line of its own.

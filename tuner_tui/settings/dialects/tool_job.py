@@ -32,7 +32,7 @@ from tuner_tui.settings.dialects.dialect import (
     without_other_meanings,
 )
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, values_of_file
-from tuner_tui.settings.dialects.hf import RENAMED, is_other_library, setting_of_argument
+from tuner_tui.settings.dialects.hf import RENAMED, ImportedSettings, is_other_library, setting_of_argument
 from tuner_tui.settings.dialects.hooks import KNOWN
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, is_started
@@ -232,7 +232,9 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         folders += (inner for inner in changed if inner.is_dir() and inner not in folders)
         folders += (above for above in config.parents[:FOLDERS_UP] if top in above.parents)
         for written, environment in commands:
-            words = [_program_here(word, config) for word in written]
+            is_away = [word[:1] == "/" and word.endswith(".py") and not Path(word).exists() for word in written]
+            programs_here = (away and find_program(config, [Path(w)]) for w, away in zip(written, is_away, strict=True))
+            words = [str(program or word) for program, word in zip(programs_here, written, strict=True)]
             for folder in folders:
                 at = [index for index in range(len(words)) if _named_file(words, index, folder, config) == config]
                 if for_others and not at:
@@ -312,12 +314,6 @@ def _with_launcher(words: tuple[str, ...], path: Path) -> Started:
         root = next(folder.parent for folder in script.parents if folder.name == package)
         return ("python", "-m", ".".join(script.relative_to(root).with_suffix("").parts), *words[2:]), {}, root
     return (*before, *words[1:]), {}, folder
-
-
-def _program_here(word: str, config: Path) -> str:
-    """The script of a command; for a path of another machine the one that ends so."""
-    is_away = word.startswith("/") and word.endswith(".py") and not Path(word).exists()
-    return str((is_away and find_program(config, [Path(word)])) or word)
 
 
 def _without_numbers(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
@@ -536,15 +532,20 @@ def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
     return str(here) if any(word and os.path.exists(here / word) for word in paths) else None  # noqa: PTH110
 
 
+def arguments_of_script(script: Path | None) -> ImportedSettings:
+    """What a script gives to `TrainingArguments` or a class of theirs."""
+    shown = script is not None and re.search(rf"(?:{ARGUMENTS.pattern})\(", read_source(script))
+    items = values_of_file(script).items() if script is not None and shown else ()
+    given = {key: value for key, value in items if not (re.search(r"\.|\(\)$", key) or TEMPLATE.fullmatch(str(value)))}
+    return read_settings(dialects()["hf-python"], given)
+
+
 def settings_of_sources(
     settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any], path: Path
 ) -> Mapping[str, Value]:
     """The settings with what the script gives to `TrainingArguments`; mixed precision with the type of the sources."""
     script = program_of(job.command, path)
-    if script is not None and re.search(rf"(?:{ARGUMENTS.pattern})\(", read_source(script)):
-        values = {key: value for key, value in values_of_file(script).items() if not re.search(r"\.|\(\)$", key)}
-        given = {key: value for key, value in values.items() if not TEMPLATE.fullmatch(str(value))}
-        settings = {**read_settings(dialects()["hf-python"], given).settings, **settings}
+    settings = {**arguments_of_script(script).settings, **settings}
     assigned = pattern_of("overruled").findall("" if script is None else read_source(script))
     overruled = {name: text or value for key, text, value in assigned if (name := setting_of_argument(key)) in settings}
     settings = {key: value for key, value in settings.items() if str(value) == overruled.get(key, str(value))}
