@@ -1,7 +1,4 @@
-"""Splits training output into lines without colours, old states of progress bars and logger prefixes.
-
-A traceback shows both: its frames tell where lines began, and its header where the prefix of every line ends.
-"""
+"""Splits training output into lines without colours, old states of progress bars and logger prefixes."""
 
 from __future__ import annotations
 
@@ -12,14 +9,26 @@ import re
 import select
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.files import open_regular, read_data_file
+from tuner_tui.runs.log_parsing.prefixes import (
+    FEW_LINES,
+    HEADER,
+    NEARLY_ALL,
+    LearnedPrefix,
+    common_prefix,
+    restore_layout,
+    traceback_prefix,
+)
 
 Confidence = Literal["certain", "likely", "possible"]
 """How sure it is what lines mean."""
@@ -99,8 +108,6 @@ ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[
 BAR = re.compile(r"(\d+)/(\d+|\?) (?:\[[^\]\n]{0,80}\]|\d+:\d\d:\d\d •|[━╸╺]{3}|[\d.]+(?:it/s|s/it)\b)")
 """The count of a progress bar of tqdm, Keras, Rich or Ultralytics."""
 AFTER_BAR = re.compile(r"^(.{0,300}?\d+(?:(?:/(?:\d+|\?)|it) \[[^\]\n]{0,80}\]|%\|[▉-▏█#]+(?=[A-Z][a-z])))(\S.*)$")
-WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
-BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """First characters of prefixes; lines that begin otherwise are not searched for one."""
 STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
@@ -161,45 +168,74 @@ class LogLine(Struct, frozen=True):
 
 def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
     """The lines of `raw`, numbered from 0."""
-    pieces = list(_join_wrapped(piece for line in raw for piece in _pieces(line)))
+    pieces = restore_layout([piece for line in raw for piece in _pieces(line)])
     lines = [_without_prefixes(number, piece) for number, piece in enumerate(pieces)]
-    # No list of prefixes is complete. A traceback shows its own: what stands before its header also stands before its
-    # frames and its exception, with other numbers (times, ranks).
+    if shape := common_prefix([line.text for line in lines], _is_of_failure):
+        lines = [_without_shape(line, shape) for line in lines]
     for number, piece in enumerate(pieces):
-        below = lines[number + 1].text if HEADER in piece and number + 1 < len(lines) else ""
+        following = lines[number + 1 : number + 3] if HEADER in piece else ()
+        below = next((line.text for line in following if not line.blank), "")
         if below and (piece.startswith(HEADER) or not (lines[number].text.startswith(HEADER) and below[:1] == " ")):
-            learned = _learn_prefix(pieces, number)
+            learned = traceback_prefix(pieces, number)
             if learned is not None:
                 _strip_learned(pieces, lines, learned)
-    return tuple(lines)
+    return tuple(_without_constants(lines))
 
 
-def _join_wrapped(pieces: Iterable[str]) -> Iterator[str]:
-    """Joins the lines of frames that a terminal broke at its width."""
-    broken = ""
-    for piece in pieces:
-        if broken:
-            whole = broken + piece
-            yield from (whole,) if WHOLE_FRAME.search(whole) else (broken, piece)
-            broken = ""
-        elif BROKEN_FRAME.search(piece):
-            broken = piece
-        else:
-            yield piece
-    if broken:
-        yield broken
+def _is_of_failure(text: str) -> bool:
+    """Whether a line is one of a traceback, names an exception or is a message of native code."""
+    return _is_of_traceback(text) or matches_any("exceptions", text) or matches_any("messages-alone", text)
+
+
+def _is_of_traceback(text: str) -> bool:
+    return text.startswith(HEADER) or FRAME_START.match(text) is not None
+
+
+def _without_shape(line: LogLine, shape: re.Pattern[str]) -> LogLine:
+    """The line without a prefix of this shape, which is common to most lines, and without those after it."""
+    match = shape.match(line.text)
+    if match is None:
+        return line
+    inner = _without_prefixes(line.number, line.text[match.end() :])
+    rank, level = RANK_WORD.search(match[0]), LEVEL_WORD.search(match[0])
+    ranks = (inner.rank, line.rank, None if rank is None else int(rank["a"] or rank["b"]))
+    return replace(
+        inner,
+        rank=next((rank for rank in ranks if rank is not None), None),
+        level=inner.level or line.level or (None if level is None else level[1][0]),
+        local_rank=inner.local_rank if line.local_rank is None else line.local_rank,
+    )
+
+
+def _without_constants(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """Without the level that all lines have, where what it says cannot be, and without line numbers taken for ranks."""
+    written = [line for line in lines if not line.blank]
+    ranks = [line.rank for line in written if line.rank is not None]
+    if len(ranks) > FEW_LINES and all(upper < lower for upper, lower in pairwise(ranks)):
+        lines = [replace(line, rank=None) for line in lines]
+    level, count = Counter(line.level for line in written).most_common(1)[0] if written else (None, 0)
+    if level is None or count < max(FEW_LINES, NEARLY_ALL * len(written)):
+        return lines
+    # A collector gives what a program writes to standard error one level: progress bars and tracebacks alike.
+    is_failure = any(_is_of_traceback(line.text) for line in written) or _is_of_failure(written[-1].text)
+    is_progress = len(written) > MOST_ERRORS or any(BAR.search(line.text) for line in written)
+    if is_failure if level in QUIET_LEVELS else is_progress:
+        return [replace(line, level=None) if line.level == level else line for line in lines]
+    return lines
 
 
 def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPrefix) -> None:
-    """Removes the prefix of a traceback from its lines, and from what has the same prefix after it."""
-    for number in range(learned.first, min(len(pieces), learned.first + MAX_SPAN)):
+    """Removes the prefix of a traceback from its lines, and from what has the same prefix near it."""
+    begin = learned.first if learned.is_blank else max(0, learned.first - MAX_SPAN)
+    for number in range(begin, min(len(pieces), learned.first + MAX_SPAN)):
         if match := learned.shape.match(pieces[number]):
             rank, level = RANK_WORD.search(match[0]), LEVEL_WORD.search(match[0])
             lines[number] = LogLine(
                 number,
                 pieces[number][match.end() :],
                 None if rank is None else int(rank["a"] or rank["b"]),
-                None if level is None or search_any("passed-on", match[0]) else level[1][0],
+                # Who logs a traceback line by line below the level of an error passes on what another program wrote.
+                None if level is None or level[1][0] in QUIET_LEVELS else level[1][0],
             )
         elif learned.is_blank and pieces[number].strip():
             return
@@ -207,7 +243,12 @@ def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPref
 
 def _pieces(raw: str) -> Iterator[str]:
     """Splits a line at carriage returns into the last state of a progress bar and other text."""
-    for line in _restore_lines(ANSI.sub("", raw).rstrip("\r\n")):
+    text = ANSI.sub("", raw).rstrip("\r\n").replace("\xa0", " ")
+    if ENTITY.search(text):
+        import html  # 2,231 names of characters, for logs copied from a web page
+
+        text = html.unescape(text)
+    for line in _restore_lines(text):
         parts = line.split("\r")
         for part, following in zip(parts, [*parts[1:], ""], strict=True):
             # A bar is drawn anew after each carriage return; only its last state before other text is kept.
@@ -241,11 +282,14 @@ def _without_prefixes(number: int, text: str) -> LogLine:
     return LogLine(number, text, rank, level, local_rank)
 
 
-HEADER = "Traceback (most recent call last):"
+ENTITY = re.compile(r"&(?:quot|apos|amp|lt|gt|nbsp|#39|#x27);")
 BREAK_TAG = re.compile(r"<br ?/?>")
 FRAME_START = re.compile(r'\s*(File "[^"\n]{1,400}", line \d+, in )')
 RECORD = re.compile(r"[\[, ]*\{\"")
-OWN_WORDS = frozenset({"Original", "+ Exception Group", "Exception Group", "| Exception Group"})
+LEVEL_WORD = re.compile(r"\b(DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b")
+RANK_WORD = re.compile(r"(?<!-)(?:rank|gpu|task|worker|trainer|proc\w*)\W{0,2}(?P<a>\d{1,4})\b|\[\d+,(?P<b>\d+)\]<std")
+MOST_ERRORS = 10
+"""A program that logs more lines, all of them at the level of an error, does not mean the level."""
 MAX_SPAN = 600
 """Lines after a traceback's header in which its prefix is looked for."""
 
@@ -263,10 +307,8 @@ def _restore_lines(line: str) -> Iterator[str]:
         is_flat = FRAME_START.search(rest) or (": " in line and log_forms("flat-exceptions")[0].search(rest))
         yield from _unflatten(line) if is_flat else (line,)
         return
-    if BREAK_TAG.search(line) or "&quot;" in line:
-        import html  # 2,231 names of characters, for logs copied from a web page
-
-        for part in BREAK_TAG.split(html.unescape(line)):
+    if BREAK_TAG.search(line):
+        for part in BREAK_TAG.split(line):
             yield from _restore_lines(part)
         return
     record = _record_text(line) if line[:1] in {"{", '"'} else None
@@ -319,46 +361,3 @@ def _unflatten(text: str) -> Iterator[str]:
             yield f"    {source}"
     if exception is not None:
         yield exception.string[exception.start() :]
-
-
-class LearnedPrefix(Struct, frozen=True):
-    """The prefix of the lines from the header of a traceback on; its numbers may differ from line to line."""
-
-    first: int
-    shape: re.Pattern[str]
-    is_blank: bool
-
-
-LEVEL_WORD = re.compile(r"\b(DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b")
-RANK_WORD = re.compile(r"(?<!-)(?:rank|gpu|task|worker|trainer|proc\w*)\W{0,2}(?P<a>\d{1,4})\b|\[\d+,(?P<b>\d+)\]<std")
-
-
-def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
-    """The prefix of the traceback with its header on line `header`; None if it has none or is no traceback."""
-    before, marker, _ = lines[header].partition(HEADER)
-    if not marker or before.strip() in OWN_WORDS:
-        return None
-    blank = bool(before) and not before.strip()
-    shape = re.compile(re.escape(before) if blank else _shape(before))
-    # Other processes may write in between, so the first line with the same prefix counts: it must be a frame.
-    same = next((match for line in lines[header + 1 : header + 40] if (match := shape.match(line))), None)
-    if before and same is not None and re.match(r"\s+File \"", same.string[same.end() :]):
-        return LearnedPrefix(header, shape, blank)
-    # The prefix may stand before the header alone, as in "ERROR training failed: Traceback ...". A quotation mark or
-    # brace there says that the traceback is a string in a record, which is no failure of this program.
-    least = 2 if before else 3
-    plain_frames = header + 1 < len(lines) and re.match(rf"(\s{{{least},}})File \"", lines[header + 1])
-    if not plain_frames or blank or before.rstrip().endswith(('"', "'", "{", "=")):
-        return None
-    # A launcher's table of processes (`traceback : Traceback ...`) and some pastes indent all lines after the first.
-    indent = plain_frames[1][2:]
-    form = f"{re.escape(before)}(?=Traceback)" + (f"|{indent}(?=.)" if indent else "")
-    return LearnedPrefix(header, re.compile(form), bool(indent))
-
-
-def _shape(prefix: str) -> str:
-    """A regular expression for `prefix` with other numbers. Blanks after it belong to the line."""
-    body = prefix.rstrip()
-    parts = re.findall(r"\d+|\s+|[^\d\s]+", body)
-    forms = (r"\d+" if part.isdigit() else r"\s+" if part.isspace() else re.escape(part) for part in parts)
-    return "".join(forms) + (rf"(?: {{1,{len(prefix) - len(body)}}}|$)" if len(prefix) > len(body) else "")
