@@ -409,12 +409,13 @@ def step(number: int, rows: tuple[int, ...], loss: float = 1.0, unfinished: bool
 
 
 def test_a_loss_that_is_not_finite_names_its_rows_also_after_the_end() -> None:
-    suspects = find_suspects([step(1, (4, 5)), step(2, (6, 7), math.nan)], failed=False)
+    healthy = [step(number, (4, 5)) for number in (1, 2, 3)]
+    suspects = find_suspects([*healthy, step(4, (6, 7), math.nan)], failed=False)
     for finished in (None, Finished(t=NOW, outcome="completed")):
         state = training(loss=math.nan, finished=finished, phase="training" if finished is None else "ending")
         finding = diagnose(replace(situation(state=state), suspects=suspects))[0]
         assert finding.cause == "nan"
-        assert finding.evidence[-1] == "the loss is nan first in step 2: rows 6, 7"
+        assert finding.evidence[-1] == "the loss is nan first in step 4: rows 6, 7"
         assert "learning rate" not in finding.remedies[0].title
 
 
@@ -466,3 +467,27 @@ def test_the_step_that_failed_names_its_rows() -> None:
     suspects = find_suspects([step(9, (4, 5), unfinished=True)], failed=True)
     finding = diagnose(replace(situation(state=failed), suspects=suspects))[0]
     assert "step 9, which failed, was made of (2 × 8) rows 4, 5" in finding.evidence
+
+
+def test_a_worker_that_dies_while_a_step_computes_had_other_rows_and_keeps_the_remedy_of_the_message() -> None:
+    message = (
+        "DataLoader worker (pid 331) exited unexpectedly with exit code 1. Details are lost due to multiprocessing. "
+        "Rerunning with num_workers=0 may give better error trace."
+    )
+    folder = "/lib/python3.11/site-packages/torch"
+    frames = (
+        ("/home/u/train.py", "<module>"),
+        (f"{folder}/autograd/graph.py", "_engine_run_backward"),
+        (f"{folder}/utils/data/_utils/signal_handling.py", "handler"),
+    )
+    log = ["Traceback (most recent call last):"]
+    for file, function in frames:
+        log += [f'  File "{file}", line 9, in {function}', "    call()"]
+    raised = Raised(t=NOW, type="RuntimeError", message=message, where="training")
+    failed = training(finished=Finished(t=NOW, outcome="failed"), raised=raised)
+    suspects = find_suspects([step(9, (4, 5), unfinished=True)], failed=True)
+    judged = replace(situation(state=failed), suspects=suspects, log=(*log, f"RuntimeError: {message}"))
+    finding = diagnose(judged)[0]
+    assert finding.sentence == "A loader process died"
+    assert not [line for line in finding.evidence if "rows" in line or "backward" in line]
+    assert finding.remedies[0].name == "without-workers"

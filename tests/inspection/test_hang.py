@@ -74,7 +74,7 @@ def test_a_missing_rank_that_waits_for_its_workers() -> None:
         WAITS, missing, worker(7, 101, "__getitem__ /home/u/data.py", *IN_WORKER), worker(8, 101, *IDLE_WORKER)
     )
     assert (hang.kind, hang.culprits) == ("data-stuck", (7,))
-    assert "1 of 2 loader workers are busy; one waits in __getitem__ (/home/u/data.py:7)" in hang.sentence
+    assert "1 of 2 loader workers have work; one waits in __getitem__ (/home/u/data.py:7)" in hang.sentence
 
 
 def test_a_rank_that_died() -> None:

@@ -89,6 +89,12 @@ def test_a_loss_has_risen_if_it_was_high_in_one_of_the_last_steps_on_any_rank(
     assert not find_suspects(batches, failed=False).rose
 
 
+@pytest.mark.parametrize(("losses", "rose"), [((924.0,), True), ((2.0, 2.1), True), ((2.0, 2.1, 2.2), False)])
+def test_few_steps_do_not_tell_that_a_loss_had_not_risen(losses: tuple[float, ...], rose: bool) -> None:
+    batches = [StepBatch(step, 0, 1, (loss,)) for step, loss in enumerate((*losses, math.nan), 1)]
+    assert find_suspects(batches, failed=False).rose is rose
+
+
 def test_the_batch_that_no_step_has_followed_is_suspected_of_a_failure_only() -> None:
     last = StepBatch(9, 0, 1, (), ((4, 5),), (2, 3912), unfinished=True)
     [suspect] = find_suspects([last], failed=True).suspects

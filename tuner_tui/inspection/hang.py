@@ -223,7 +223,7 @@ class _Look(Struct, frozen=True):
             sentence = f"{subject} {activity}, but its {len(workers)} loader workers have nothing to do."
             return Hang("unknown", sentence, (), culprits, marks)
         first = next(iter(busy.values()))
-        sentence = f"{subject} waits for data: {len(busy)} of {len(workers)} loader workers are busy; one {first}."
+        sentence = f"{subject} waits for data: {len(busy)} of {len(workers)} loader workers have work; one {first}."
         computes = any(doing.name == "computing" for doing in busy.values())
         return Hang(
             "data" if computes else "lock" if {doing.name for doing in busy.values()} == {"lock"} else "data-stuck",

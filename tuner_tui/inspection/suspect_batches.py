@@ -29,7 +29,7 @@ MIN_GUILTY_SHARE = 0.8
 MOST_BY_CHANCE = 0.05
 """Rows that as many random batches would share: with more the rows in common say nothing."""
 MOST_SPIKES = 50
-ROSE, LAST_STEPS = 2.0, 3
+ROSE, LAST_STEPS, FEW_STEPS = 2.0, 3, 3
 """A loss that is so many times the usual one in one of the last steps before it is not finite has risen (judgement)."""
 ROWS_SHOWN = 16
 
@@ -93,7 +93,7 @@ class Suspect(Struct, frozen=True):
 class Suspects(Struct, frozen=True):
     """`common_rows`: rows that several spikes share and hardly any other step had, more than chance explains.
 
-    `rose`: the loss had risen before it was not finite. `repeated_steps`: in so many steps, and in all that several
+    `rose`: the loss had risen before it was not finite, or may have in the few steps before. `repeated_steps`: in so many steps, and in all that several
     ranks recorded, all ranks had the same rows.
     """
 
@@ -145,8 +145,8 @@ def find_suspects(batches: Sequence[StepBatch], failed: bool) -> Suspects:
     if first is not None:
         at = _broken(first)
         suspects.insert(0, Suspect("not finite", first, first.rows_of(at), None if at is None else first.losses[at]))
-    unfinished = [batch for batch in in_order if batch.unfinished and failed]
-    suspects += [Suspect("unfinished", batch, batch.rows_of(None), None) for batch in unfinished]
+    unfinished = (batch for batch in in_order if batch.unfinished and failed)
+    suspects += (Suspect("unfinished", batch, batch.rows_of(None), None) for batch in unfinished)
     rose = first is not None and _rises(healthy, first.step - LAST_STEPS)
     return Suspects(tuple(suspects), common, rose, _repeated_steps(batches))
 
@@ -165,7 +165,8 @@ def _rises(batches: Sequence[StepBatch], from_step: int) -> bool:
     """Whether a loss is far above the usual one in `from_step` or later."""
     losses = [(batch.step, batch.loss) for batch in batches if batch.loss is not None]
     high = ROSE * median(loss for _, loss in losses) if losses else math.inf
-    return any(loss >= high for step, loss in losses if step >= from_step)
+    few = 0 < len({step for step, _ in losses}) < FEW_STEPS
+    return few or any(loss >= high for step, loss in losses if step >= from_step)
 
 
 def _broken(batch: StepBatch) -> int | None:

@@ -137,8 +137,9 @@ def no_effect(situation: Situation) -> Finding | None:
         evidence = f"of {state.parameters or 0:,} parameters the optimizer trains none"
         return finding("no-effect", situation, evidence, steps=f"{steps:,}")
     evidence, where = f"the learning rate that the optimizer was given: {rate}", "schedule" if rate else "rate"
-    figures = {"since": f"{since:,}", "steps": f"{steps:,}"}
-    return finding("no-effect", situation, evidence, row="no-effect-of-rate", where=where, **figures)
+    return finding(
+        "no-effect", situation, evidence, row="zero-rate", where=where, steps=f"{steps:,}", since=f"{since:,}"
+    )
 
 
 SPIKES_SHOWN = 3
@@ -163,14 +164,13 @@ def with_suspects(findings: Sequence[Finding], situation: Situation) -> list[Fin
     role = (None if replay is None else replay.role) or ("sudden" if sudden else None)
     completed = []
     for each in findings:
-        named = broken if each.cause == "nan" else unfinished if each.severity == "failed" else ()
+        others = each.cause == "worker-crash" and each.where == "training"  # a worker loads those of a later step
+        named = broken if each.cause == "nan" else unfinished if each.severity == "failed" and not others else ()
         unfinished = () if named is unfinished else unfinished
-        evidence = (*each.evidence, *(suspect.sentence for suspect in named))
-        if each.cause == "nan" and replay is not None:
-            evidence = (replay.sentence, *evidence)
-        remedies = each.remedies
-        if each.cause == "nan" and role is not None:
-            remedies = remedies_for(each.cause, situation, each.where, role=role)
+        replayed = () if each.cause != "nan" or replay is None else (replay.sentence,)
+        evidence = (*replayed, *each.evidence, *(suspect.sentence for suspect in named))
+        chosen = each.cause == "nan" and role is not None
+        remedies = remedies_for(each.cause, situation, each.where, role=role) if chosen else each.remedies
         if each.cause == "nan" and broken:
             at = f"check the batch of step {broken[0].batch.step:,}"
             remedies = tuple(replace(offer, title=at) if offer.name == "look-at-data" else offer for offer in remedies)
