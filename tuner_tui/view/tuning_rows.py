@@ -363,10 +363,7 @@ LEAST_STANDING, MOST_STANDING, STANDING_LABEL, NARROWEST_CHART = 7, 20, 14, 40
 
 
 def _standing_rows(view: TuningView, standing: TuningSummary, width: int, height: int) -> list[Line]:
-    """Return the settings that were tried as the best so far has them, beside the speed of each trial.
-
-    They take at most `height` rows with a blank one before them; none where that is too little.
-    """
+    """Return, in `height` rows, the settings tried as the best so far has them, beside the speed of each trial."""
     start, best = standing.given, standing.best or standing.given
     searched = [each for each in view.tried if each.trial.purpose != "confirm"]
     names = dict.fromkeys(name for each in searched for name in each.trial.changed)
@@ -374,14 +371,14 @@ def _standing_rows(view: TuningView, standing: TuningSummary, width: int, height
         return []
     rows = [line(TextSpan("Fastest so far" if view.verdict is None else "Settings", "strong"))]
     for name in names:
-        old, new = _value(start, name), _value(best, name)
-        style: Style = "good" if new != old else ""
-        rows += labelled_rows(FIELDS[name].label, f"{old} → {new}" if style else new, width, style, STANDING_LABEL)
+        values = dict.fromkeys((_value(start, name), _value(best, name)))
+        style: Style = "good" if len(values) > 1 else ""
+        rows += labelled_rows(FIELDS[name].label, " → ".join(values), width, style, STANDING_LABEL)
     at, xs = max(map(line_width, rows)) + 2 * LANE_GAP, tuple(float(each.trial.number) for each in searched)
     curve = Curve("", xs, tuple(map(standing.rate_of_trial, searched)), "gauge")
-    heading = line(TextSpan(f"{standing.unit} of each trial", "strong"))
+    title = TextSpan(f"{standing.unit} of each trial", "strong")
     axes = Axes(f.significant, unit="trials", from_zero=True)
-    chart = curve_rows(heading, (curve,), axes, width - at, min(MOST_STANDING, height - 1))
+    chart = curve_rows((title,), (curve,), axes, width - at, min(MOST_STANDING, height - 1))
     return [(), *side_by_side(rows[: height - 1], chart if width - at >= NARROWEST_CHART else (), at)]
 
 
