@@ -99,7 +99,7 @@ def _batch_line(recommendation: Recommendation, resolved: Resolved, job: Builtin
         on_one = recommendation.replicas == 1 and "gpus" not in stated and (job.is_unnamed or recommendation.gpus[1:])
         unsaid = f", on one GPU{': the file says no number' * job.is_unnamed}" if on_one else ""
         names += ", on each GPU" if on_each else unsaid
-        names += "" if "gradient_accumulation_steps" in given else "; no accumulation is named: 1 is assumed"
+        names += "" if "gradient_accumulation_steps" in given else "; no accumulation was read: 1 is assumed"
     return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
 
 

@@ -267,7 +267,7 @@ def test_the_batch_line_says_what_the_file_leaves_open(call: Call, tmp_path: Pat
     tmp_path.joinpath("c.sh").write_text(f"{tmp_path.joinpath('b.sh').read_text().strip()} --grad_accum_steps 2\n")
     lines = [line for name in ("a.yaml", "b.sh", "c.sh") for line in call(name).stdout.splitlines()]
     assert [line.partition("batch  ")[2] for line in lines if line.startswith("Effective batch")] == [
-        "4 × 1 = 4  (micro batch × accumulation, on each GPU; no accumulation is named: 1 is assumed)",
+        "4 × 1 = 4  (micro batch × accumulation, on each GPU; no accumulation was read: 1 is assumed)",
         "64  (of all GPUs together, by the file)",
         "4 × 2 = 8  (micro batch × accumulation)",
     ]

@@ -90,7 +90,7 @@ def test_commands_take_settings(case: dict[str, Any], tmp_path: Path) -> None:
     [
         ("--data=/path/to/data", True), ("path_to_data", True), ("/your_path/x.csv", True), ("your-org/chat", True),
         ("{TBD}", True), ("<model_name>", True), ("/data/<DATASET>/a", True), ("[YOUR_TOKEN]", True), ("???", True),
-        ("/mnt/xxx/a", True), ("CHANGE_ME", True),
+        ("/mnt/xxx/a", True), ("CHANGE_ME", True), ("Replace with a model", True),
         ("</s>", False), ("<image>", False), ("{epoch}-{loss}", False), ("[RGB]", False), ("FULL_SHARD", False),
         ("path/tools", False), ("data/yours", False), ("gpt2-xxl", False), ("{'a': 1}", False),
     ],

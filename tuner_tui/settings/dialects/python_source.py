@@ -262,8 +262,7 @@ def read_python(
     of_loop = all(section for section, _ in calls)
     if of_loop and not (UNSLOTH in values or any(re.search(words_of("trains"), code) for code in (*codes, *modules))):
         return ToolFile({})
-    of_loop = of_loop and whole
-    if of_loop and UNSLOTH not in values:
+    if (of_loop := of_loop and whole) and UNSLOTH not in values:
         values |= {f"{OWN_NAMES}{CALLED}": True, **_own_names(sources, names)}
     without = {} if of_loop else words_of("calls_of_loops")
     calls = [(section, call) for section, call in calls if section not in without]
@@ -443,7 +442,8 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
             for inner, part in zip(target.elts, parts, strict=False):
                 bind(inner, part)
         name = target.id if isinstance(target, ast.Name) else f"{OWN_NAMES}.{_argument(target)}"
-        bound.setdefault(name, []).append(_default(value))
+        if f"{OWN_NAMES}.{_argument(value)}" != name:  # `config.lr = args.lr`
+            bound.setdefault(name, []).append(_default(value))
         if isinstance(value, ast.Call) and pattern_of("parsed").fullmatch(name) and _section(value) is None:
             for word in (word for word in value.keywords if _argument(word.value) != word.arg):
                 given.setdefault(f"{OWN_NAMES}.{word.arg}", []).append(word.value)
@@ -482,7 +482,7 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
         switch = ast.Constant(False) if any(word.arg == "is_flag" for word in call.keywords) else switch
         of_parser = last_name(call.func) == "add_argument"
         name, names = (f"{OWN_NAMES}.{option}", bound) if of_parser else (option, parameters)
-        names.setdefault(name, []).append(keyword_value(call, "default") or switch)
+        names.setdefault(name, []).extend({keyword_value(call, "default") or switch} - {call})  # else a class has it
     return parameters | bound | given
 
 
@@ -525,7 +525,7 @@ def _known_names(
     # The default of a class does not count where a call gives another value.
     calls = [node for parsed in sources for node in parsed.nodes if isinstance(node, ast.Call)]
     configured = [call for call in calls if pattern_of("parsed").search(last_name(call.func) or "")]
-    closed = bound.keys() | {f"{OWN_NAMES}.{word.arg}" for call in configured for word in call.keywords}
+    closed = {*filter(bound.get, bound)} | {f"{OWN_NAMES}.{word.arg}" for call in configured for word in call.keywords}
     names = {name: value for name, value in imported.items() if name not in closed} | names
     for _ in range(MOST_PASSES):
         for name in [name for name in bound if name not in names]:
