@@ -457,5 +457,5 @@ def test_the_memory_of_a_model_that_cannot_be_traced_has_its_parts_by_formula() 
 
 
 def test_without_a_model_the_parts_are_not_known() -> None:
-    with pytest.raises(TraceError, match="Write them in the job"):
+    with pytest.raises(TraceError, match="write the model and task"):
         MemoryEstimator().parts(request(job=CommandJob(command=("python", "train.py"))))

@@ -57,10 +57,7 @@ from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 
-UNNAMED_MODEL = (
-    "Where the memory goes is not known: the command does not show its model and task. Write them in the job (e), "
-    "or in a preset's `job`."
-)
+UNNAMED_MODEL = "Where the memory goes is not known: write the model and task of the command in its job (e)."
 UNMEASURED_IMPORTS = "not known yet: the memory that importing torch takes is being measured"
 MICRO = "per_device_train_batch_size"
 
@@ -214,10 +211,7 @@ class EstimateRequest(Struct, frozen=True):
 
 
 class PeakMemory(NamedTuple):
-    """The tensors at the peak in the phase `phase`, by kind, and by module and kind; `context` comes on top.
-
-    By formula the modules are not known.
-    """
+    """The tensors at the peak in the phase `phase`, by kind, and by module (none by formula); `context` is extra."""
 
     title: str
     phase: str

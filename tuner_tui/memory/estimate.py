@@ -128,10 +128,9 @@ class MemoryEstimate(Struct, frozen=True, dict=True):
     @property
     def breakdown(self) -> MemoryBreakdown:
         """The tensors at the peak by kind, as a trace has them by module."""
-        sizes = {name: getattr(self.parts, name) for name in ("weights", "gradients", "optimizer", "activations")}
-        sizes["optimizer states"] = sizes.pop("optimizer")
-        largest = sorted(filter(sizes.get, sizes), key=sizes.__getitem__, reverse=True)
-        return MemoryBreakdown(self.peak_phase, tuple(MemoryPart("", kind, "", sizes[kind]) for kind in largest))
+        kinds = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer states"}
+        sizes = [(kind, getattr(self.parts, name)) for name, kind in {**kinds, "activations": "activations"}.items()]
+        return MemoryBreakdown(self.peak_phase, tuple(MemoryPart("", kind, "", size) for kind, size in sizes))
 
     @cached_property
     def total_bytes(self) -> int:
