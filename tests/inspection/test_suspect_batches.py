@@ -111,6 +111,8 @@ def test_many_rows_are_shortened_and_none_are_said_to_be_unknown() -> None:
 def test_ranks_with_the_same_rows_in_all_steps_are_counted_but_not_those_with_a_part_each() -> None:
     batches = [batch for rank in (0, 1) for batch in shuffled_epochs(1, None, rank=rank)]
     assert find_suspects(batches, failed=False).repeated_steps == ROWS // SIZE
+    own = [replace(each, losses=(each.losses[0] + 0.1 * each.rank,)) for each in batches]
+    assert find_suspects(own, failed=False).repeated_steps == 0, "each rank has loaded a part of its own"
     batches[-1] = replace(batches[-1], rows=((1, 2, 3),))
     assert find_suspects(batches, failed=False).repeated_steps == 0
     assert find_suspects(shuffled_epochs(1, None), failed=False).repeated_steps == 0, "one rank"

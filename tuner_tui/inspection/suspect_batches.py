@@ -6,8 +6,9 @@ Pure: steps with their rows and losses in, suspects out. Rows are those of the d
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
+from itertools import chain, groupby
 from statistics import median
 from typing import Literal
 
@@ -31,6 +32,8 @@ MOST_BY_CHANCE = 0.05
 MOST_SPIKES = 50
 ROSE, LAST_STEPS, FEW_STEPS = 2.0, 3, 3
 """A loss that is so many times the usual one in one of the last steps before it is not finite has risen (judgement)."""
+SAME_LOSS = 1e-3
+"""Relative difference within which two ranks have the same loss (judgement): kernels of a GPU add in any order."""
 ROWS_SHOWN = 16
 
 Kind = Literal["not finite", "spike", "unfinished"]
@@ -93,8 +96,8 @@ class Suspect(Struct, frozen=True):
 class Suspects(Struct, frozen=True):
     """`common_rows`: rows that several spikes share and hardly any other step had, more than chance explains.
 
-    `rose`: the loss had risen before it was not finite, or may have in the few steps before. `repeated_steps`: in so many steps, and in all that several
-    ranks recorded, all ranks had the same rows.
+    `rose`: the loss had risen before it was not finite, or may have in the few steps before. `repeated_steps`: in so
+    many steps, and in all that several ranks recorded, all ranks had the same rows.
     """
 
     suspects: tuple[Suspect, ...] = ()
@@ -135,12 +138,10 @@ def find_suspects(batches: Sequence[StepBatch], failed: bool) -> Suspects:
     in_order = sorted(different.values(), key=lambda batch: (batch.step, batch.rank))
     first = next((batch for batch in in_order if _broken(batch) is not None), None)
     healthy = [batch for batch in in_order if first is None or batch.step < first.step]
-    suspects = [
-        suspect
-        for rank in sorted({batch.rank for batch in healthy})
-        for suspect in _spikes([batch for batch in healthy if batch.rank == rank and not batch.unfinished])
-    ]
-    suspects = sorted(suspects, key=lambda suspect: -suspect.prominence)[:MOST_SPIKES]
+    finished = [batch for batch in healthy if not batch.unfinished]
+    ranks = sorted({batch.rank for batch in finished})
+    spikes = chain.from_iterable(_spikes([batch for batch in finished if batch.rank == rank]) for rank in ranks)
+    suspects = sorted(spikes, key=lambda suspect: -suspect.prominence)[:MOST_SPIKES]
     common = _common_rows(suspects, healthy)
     if first is not None:
         at = _broken(first)
@@ -152,13 +153,17 @@ def find_suspects(batches: Sequence[StepBatch], failed: bool) -> Suspects:
 
 
 def _repeated_steps(batches: Sequence[StepBatch]) -> int:
-    """The steps of several ranks, if all ranks had the same rows in each of them; else 0."""
-    rows_by_step = defaultdict[int, list[tuple[int, ...]]](list)
-    for batch in batches:
-        if rows := batch.rows_of(None):
-            rows_by_step[batch.step].append(rows)
-    shared = [rows for rows in rows_by_step.values() if len(rows) > 1]
-    return len(shared) if all(len(set(rows)) == 1 for rows in shared) else 0
+    """The steps of several ranks, if all ranks had the same rows in each of them; else 0.
+
+    Rows have the same numbers in parts of the data that each rank has loaded for itself, but not the same losses.
+    """
+    known = (batch for batch in sorted(batches, key=lambda batch: batch.step) if batch.rows_of(None))
+    steps = (list(ranks) for _, ranks in groupby(known, key=lambda batch: batch.step))
+    shared = [ranks for ranks in steps if len(ranks) > 1]
+    pairs = [(first, other) for first, *others in shared for other in others]
+    losses = (each for first, other in pairs for each in zip(first.losses, other.losses, strict=False))
+    same = all(first.rows == other.rows for first, other in pairs)
+    return len(shared) if same and all(math.isclose(*each, rel_tol=SAME_LOSS) for each in losses) else 0
 
 
 def _rises(batches: Sequence[StepBatch], from_step: int) -> bool:
@@ -197,7 +202,6 @@ def _common_rows(suspects: Sequence[Suspect], batches: Sequence[StepBatch]) -> t
     in_suspects = Counter(row for suspect in suspects for row in set(suspect.rows))
     in_all = Counter(row for batch in batches for row in set(batch.rows_of(None)))
     size = len(in_suspects) and in_suspects.total() / len(suspects)
-
     guilty = [
         row
         for row, count in in_suspects.items()
