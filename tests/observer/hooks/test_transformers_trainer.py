@@ -71,6 +71,7 @@ def test_phases(trainer: ObservedProcess) -> None:
 def test_what_is_in_effect(trainer: ObservedProcess) -> None:
     arguments, seen = trainer.of(InEffect)
     assert arguments.values["gradient_accumulation_steps"] == 2
+    assert (arguments.values["eval_strategy"], arguments.values["save_steps"]) == ("steps", 5)
     assert (shape := last_steps(trainer.events).batch_shape) is not None
     assert arguments.values["per_device_train_batch_size"] == shape[0]
     expected = {"attn_implementation": "sdpa", "gradient_checkpointing": False, "fused": True, "torch_compile": False}
