@@ -94,7 +94,7 @@ def test_after_the_end_the_wait_for_a_core_is_that_of_the_whole_run(whole: float
 @pytest.mark.parametrize(
     ("queue_pct", "workers", "where"),
     [
-        (80.0, (), "others"),
+        (80.0, (), "main-process"),
         (40.0, (), "main-process"),
         (80.0, (1.0, 1.0), "others"),
         (40.0, (1.0, 1.0), "workers"),

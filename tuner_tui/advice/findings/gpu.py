@@ -47,12 +47,10 @@ def throttled(situation: Situation) -> Finding | None:
         if not figures or count / len(figures) < thresholds.THROTTLED_SHARE:
             continue
         gpu, span = figures[-1], format_short_duration(span_s(samples))
-        evidence = [f"{reason} in {format_share(count / len(figures))} of the last {span}"]
-        if gpu.temperature_c is not None:
-            evidence.append(f"{gpu.temperature_c:.0f} °C")
-        if gpu.clock_sm_mhz is not None:
-            evidence.append(f"clock {gpu.clock_sm_mhz} MHz")
-        return finding("throttled", situation, *evidence, gpu=gpu.index, reason=reason)
+        often = f"{reason} in {format_share(count / len(figures))} of the last {span}"
+        read = ((gpu.temperature_c, "{:.0f} °C"), (gpu.clock_sm_mhz, "clock {} MHz"))
+        shown = (form.format(value) for value, form in read if value is not None)
+        return finding("throttled", situation, often, *shown, gpu=gpu.index, reason=reason)
     return None
 
 
@@ -87,8 +85,8 @@ def driver_error(situation: Situation) -> Finding | None:
     for gpu, xid in (each for each in faulty if not mine or each[0].index in mine):
         fault, age = xid_meaning(xid).fault, gpu.xid_age_s
         when = () if age is None else (f"reported {format_short_duration(age)} before the newest sample",)
-        evidence = (*when, XID_FAULTS[fault])
-        return finding("gpu-error", situation, *evidence, ladder=fault, gpu=gpu.index, error=format_xid(xid))
+        row = XID_FAULTS[fault]
+        return finding("gpu-error", situation, *when, row, ladder=fault, gpu=gpu.index, error=format_xid(xid))
     return None
 
 

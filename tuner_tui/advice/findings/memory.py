@@ -56,8 +56,8 @@ def swapping(situation: Situation) -> Finding | None:
 
 def small_shm(situation: Situation) -> Finding | None:
     newest = _newest(situation)
-    workers = newest is not None and any(process.role == "worker" for process in newest.processes)
-    free = newest.host.shm_free_bytes if newest is not None and workers else None
+    roles = () if newest is None else [process.role for process in newest.processes]
+    free = newest.host.shm_free_bytes if newest is not None and "worker" in roles else None
     if free is None or free >= thresholds.SHM_NEAR_LIMIT_BYTES:
         return None
     return finding("shm-near-limit", situation, f"{free / 1e6:.0f} MB free in /dev/shm")

@@ -94,8 +94,7 @@ def unfaithful_resume(situation: Situation) -> Finding | None:
     if check is None or not check.mismatches or not_resumed(situation) is not None:
         return None
     first, *further = check.mismatches
-    differences = (mismatch.sentence for mismatch in further)
-    evidence = (f"compared with {check.parent} from step {check.step:,} on", *differences)
+    evidence = (f"compared with {check.parent} from step {check.step:,} on", *(each.sentence for each in further))
     return finding("unfaithful-resume", situation, *evidence, difference=first.sentence)
 
 

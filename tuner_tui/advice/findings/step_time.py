@@ -187,12 +187,13 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
     if full and has_too_many_workers(situation):
         return "cpu", "every core is busy"
     rank = situation.state.first_rank
-    first, last = (rank.recent[0], rank.recent[-1]) if rank is not None and rank.recent else (None, None)
     restarts = settings is not None and settings.dataloader_num_workers and not settings.dataloader_persistent_workers
-    if restarts and first is not None and last is not None:
-        waited_s = last.data_wait_s - first.data_wait_s
-        if 0 < waited_s < 2 * (last.epoch_wait_s - first.epoch_wait_s):
+    if restarts and rank is not None and rank.recent:
+        first, *_, last = (rank.recent[0], *rank.recent)
+        if 0 < last.data_wait_s - first.data_wait_s < 2 * (last.epoch_wait_s - first.epoch_wait_s):
             return "epoch-start", "most of it while the workers start anew in each epoch"
+    if not loads and (settings is None or settings.dataloader_num_workers == 0):  # slowed no more than the steps are
+        return "main-process", "the training process prepares batches itself, without workers"
     queue = cpu_queue_pct(samples)  # not measured: other programs are taken to be in the way
     queues = busy and (queue is None or queue >= thresholds.CPU_QUEUE_PCT)
     if queues and queue is not None and settings is not None:
@@ -210,8 +211,6 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
         if reads_disk(samples):
             return "storage", "the workers wait for the disk"
         return "workers", "the workers are slow though they compute little: they sleep or wait, but not for the disk"
-    if not loads and (settings is None or settings.dataloader_num_workers == 0):
-        return "main-process", "the training process prepares batches itself, without workers"
     workers = len(loads) if settings is None else settings.dataloader_num_workers
     crowded = workers > (situation.usable_cores or workers)
     return "workers", "slow workers, as there are more than cores" if crowded else "too few workers, or slow ones"
