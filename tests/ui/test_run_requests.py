@@ -245,7 +245,8 @@ async def test_the_command_is_edited() -> None:
         await press_to(pilot, "", "enter")
         assert job_of(pilot) == CommandJob(command=("python", "train.py", "--x"), apply="inject", cwd="out")
         assert app_of(pilot).session.state.dirty
-        assert str(app_of(pilot).main.query_one("#settings").border_title).startswith("1 Settings · llama-1b-sft changed")
+        title = str(app_of(pilot).main.query_one("#settings").border_title)
+        assert title.startswith("1 Settings · llama-1b-sft changed")
 
 
 async def test_a_pasted_command_replaces_the_old_one() -> None:
