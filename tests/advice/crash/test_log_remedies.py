@@ -470,3 +470,12 @@ def test_what_the_output_shows_to_be_so_is_not_offered(before: str, never: str) 
     log = trace(CUDA_27.replace("988.41", "88.41"), *STEP)
     assert any(re.search(never, remedy.title) for remedy in remedies(log))
     assert not any(re.search(never, remedy.title) for remedy in remedies(before + log))
+
+
+def test_a_tracker_that_ends_the_training_itself_is_asked_for_advice() -> None:
+    error = "wandb.errors.Error: Try `wandb.turn(plate=True)` before the plates are counted"
+    assert any("wandb.turn" in each.why for each in remedies(trace(error, "main"))[:2])
+    assert not any(
+        "wandb.turn" in each.why
+        for each in remedies(f"{trace('ValueError: bent', 'main')}\nwandb: Try `wandb.turn(plate=True)`")
+    )

@@ -56,7 +56,7 @@ def facts_in(text: str, log: Sequence[str] = ()) -> tuple[Remedy, ...]:
 
 def advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do."""
-    text = re.sub(r"(?m)^(?:wandb|clearml|mlflow|comet\w*)\b.*", "", message, flags=re.IGNORECASE)
+    text = re.sub(r"(?im)^(?:wandb|clearml|mlflow|comet\w*)\b(?![\w.]*(?:Error|Exception):).*", "", message)
     text = re.sub(r":\n+(?:```\w*\n)?(?=\S)", ": ", text)  # a command below the sentence that names it
     reporting = pattern_of("reporting", re.IGNORECASE)
     texts = [
