@@ -87,3 +87,22 @@ def test_ranks_act_at_the_same_step(tmp_path: Path) -> None:
 
 def test_a_loss_that_has_a_gradient_is_read_without_a_warning_of_torch() -> None:
     assert as_float(torch.tensor(0.25, requires_grad=True)) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("sgd", {"optim": "sgd"}), ("adamw_torch_fused", {"learning_rate": 0.5, "weight_decay": 0.25})],
+)
+def test_an_optimizer_that_a_trainer_was_given_shows_its_own_values(asked: str, expected: dict[str, object]) -> None:
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.5, weight_decay=0.25)
+    arguments = SimpleNamespace(optim=asked, lr_scheduler_type="linear")
+    assert transformers_trainer._optimizer_of(arguments, optimizer) == expected
+
+
+def test_a_schedule_of_the_script_is_none_of_the_arguments() -> None:
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.5)
+    arguments = SimpleNamespace(lr_scheduler_type="cosine")
+    asked = late_module("transformers").get_cosine_schedule_with_warmup(optimizer, 5, 20)
+    other = late_module("transformers").get_linear_schedule_with_warmup(optimizer, 5, 20)
+    assert transformers_trainer._schedule_of(arguments, asked) == {"lr_scheduler_type": "cosine", "warmup_steps": 5.0}
+    assert transformers_trainer._schedule_of(arguments, other) == {}

@@ -76,6 +76,8 @@ def test_what_is_in_effect(trainer: ObservedProcess) -> None:
     assert arguments.values["per_device_train_batch_size"] == shape[0]
     expected = {"attn_implementation": "sdpa", "gradient_checkpointing": False, "fused": True, "torch_compile": False}
     assert {name: seen.values[name] for name in expected} == expected
+    schedule = {"optim": "adamw_torch_fused", "lr_scheduler_type": "linear", "warmup_steps": 0, "num_train_epochs": 2}
+    assert {name: arguments.values[name] for name in schedule} == schedule
     assert {"transformers", "loss_ignores_accumulation"} <= seen.values.keys()
 
 

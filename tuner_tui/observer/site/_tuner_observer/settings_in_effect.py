@@ -151,13 +151,14 @@ class SettingsInEffect:
                     return
             frame = frame.f_back
 
-    def set_training_arguments(self, arguments: Any) -> None:
-        """Report a Trainer's arguments at once, since the first step may be the last.
+    def set_training_arguments(self, arguments: Any, conditional: dict[str, Any]) -> None:
+        """Report a Trainer's arguments at once, since the first step may be the last; `conditional` come before them.
 
         Injected fields are included: the script may have changed them after the injection.
         """
         fields = {name: getattr(arguments, name, None) for name in (*NAMES["training_arguments"], *self.requested)}
         values = {name: value for name, value in fields.items() if isinstance(value, (bool, int, float, str))}
+        values.update(conditional)
         self._has_arguments = True
         self._current.update(values)
         self._reported.update(values)

@@ -36,7 +36,15 @@ class TransformersReporter(FrameworkReporter):
     """Implements the methods of the callback."""
 
     def on_train_begin(
-        self, args: Any, state: Any, control: Any, model: Any = None, train_dataloader: Any = None, **_: Any
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        model: Any = None,
+        train_dataloader: Any = None,
+        optimizer: Any = None,
+        lr_scheduler: Any = None,
+        **_: Any,
     ) -> None:
         """Report the plan. Steps of this process start at the resumed step."""
         # The Trainer rounds the epochs up where `max_steps` ends the training within one.
@@ -53,7 +61,12 @@ class TransformersReporter(FrameworkReporter):
             first_step=state.global_step,
             epochs=None if state.num_train_epochs == sys.maxsize else epochs,  # of a stream
         )
-        self.settings_in_effect.set_training_arguments(args)
+        conditional = {
+            **(call_safely(_optimizer_of, args, optimizer) or {}),
+            **(call_safely(_schedule_of, args, lr_scheduler) or {}),
+            **({"num_train_epochs": as_float(args.num_train_epochs)} if args.max_steps <= 0 else {}),
+        }
+        self.settings_in_effect.set_training_arguments(args, conditional)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Batches before the first step are those skipped when resuming."""
@@ -141,3 +154,20 @@ def _unwrap_model(model: Any) -> Any:
     model = getattr(model, "_orig_mod", model)
     model = getattr(model, "module", model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _optimizer_of(args: Any, optimizer: Any) -> dict[str, Any]:
+    """The argument for the optimizer; if the Trainer was given another one, the values of that."""
+    inner, name = getattr(optimizer, "optimizer", optimizer), str(getattr(args.optim, "value", args.optim))
+    is_asked = type(inner).__name__.lower().startswith(name.partition("_")[0])
+    if is_asked and bool(inner.defaults.get("fused")) == ("fused" in name):
+        return {"optim": name}
+    return {"learning_rate": inner.defaults["lr"], "weight_decay": inner.defaults.get("weight_decay")}
+
+
+def _schedule_of(args: Any, scheduler: Any) -> dict[str, Any]:
+    """The kind of a schedule that transformers made, and its warm-up in steps."""
+    (function,) = {id(each): each for each in getattr(scheduler, "scheduler", scheduler).lr_lambdas}.values()
+    name = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
+    is_asked = function.func.__name__.startswith(f"_get_{name}_schedule")
+    return {"lr_scheduler_type": name, "warmup_steps": float(function.keywords["num_warmup_steps"])} if is_asked else {}
