@@ -131,11 +131,11 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     )
     folder = re.compile(rf"[/\\]{re.escape(name)}[/\\](__init__\.py)?")
     # A folder of this name within an installed package (torch/utils/tensorboard) is not the missing one.
-    matches = [match for line in situation.log if "-packages" not in line for match in folder.finditer(line)]
-    if matches:
+    shown = "\n".join(line for line in situation.log if not re.search("-packages|://", line))
+    if matches := [*folder.finditer(shown)]:
         return (remedy("own-module"), *(() if any(match[1] for match in matches) else install))
-    as_module = climb("own-package", situation, "joined" if "_" in name else None)
-    return (*install, *as_module) if name == where else install
+    is_imported = name == where and "No module named" in shown
+    return (*install, *climb("own-package", situation, "joined" if "_" in name else None)) if is_imported else install
 
 
 def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
