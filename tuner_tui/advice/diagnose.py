@@ -28,14 +28,14 @@ RULES: tuple[FindingRule, ...] = (
     gpu.other_process, not_applied.not_resumed, not_applied.unfaithful_resume, not_applied.same_data,
     not_applied.shared_output, step_time.no_steps, not_applied.settings_not_in_effect, not_applied.fallback_cannot_act,
     not_applied.not_observed, non_finite.loss_scale, memory.host_memory_near_limit, memory.small_shm,
-    memory.disk_nearly_full, gpu.gpu_memory_near_limit, gpu.compiling, gpu.gpu_underused, gpu.launch_bound,
-    step_time.own_code, step_time.between_steps, gpu.slow_kernels, gpu.gpu_memory_unused, step_time.padding,
-    step_time.worker_warning,
+    memory.disk_nearly_full, gpu.gpu_memory_near_limit, gpu.compiling, gpu.recompiled, gpu.gpu_underused,
+    gpu.launch_bound, step_time.own_code, step_time.between_steps, gpu.slow_kernels, gpu.gpu_memory_unused,
+    step_time.padding, step_time.worker_warning,
 )  # fmt: skip
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
 breakdown of a step come before rules on single figures."""
 
-LOG_RULES: tuple[FindingRule, ...] = (non_finite.diverged, step_time.worker_warning)
+LOG_RULES: tuple[FindingRule, ...] = (non_finite.diverged, gpu.recompiled, step_time.worker_warning)
 """Rules that read the log: a log without a run is all they need, and the others have nothing to judge."""
 
 SPEED_RULES: tuple[FindingRule, ...] = (

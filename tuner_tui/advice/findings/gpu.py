@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import chain
 
@@ -100,10 +101,8 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
     cached = min(map(_cached_bytes, situation.state.counters), default=0)
     for figures in gpu_figures(situation, samples[-1:]):
         used, total = (figures[0].memory_used_bytes, figures[0].memory_total_bytes) if figures else (None, None)
-        if used is None or not total:
-            continue
-        full = thresholds.VRAM_NEAR_LIMIT_SHARE * total
-        if used < full or (used - cached < full and not retries):
+        full = thresholds.VRAM_NEAR_LIMIT_SHARE * (total or 0)
+        if used is None or not total or used < full or (used - cached < full and not retries):
             continue
         evidence = [f"{format_size(used)} of {format_size(total)} used"]
         if cached:
@@ -135,16 +134,16 @@ def gpu_underused(situation: Situation) -> Finding | None:
     samples, data_wait, memory = recent_samples(situation), situation.state.rates.data_wait_share, _fullest(situation)
     cpu, very_low = cpu_pct(samples), busy < thresholds.GPU_VERY_LOW_PCT
     both = very_low and cpu is not None and cpu < thresholds.CPU_LOW_PCT
-    evidence = [f"GPU busy {format_percent(busy)} over {format_short_duration(span_s(samples))}"]
-    if cpu is not None:
-        evidence.append(f"CPU {format_percent(cpu)} busy" + (": neither the GPU nor the CPU is busy" if both else ""))
-    if data_wait is not None:
-        evidence.append(f"data wait {format_share(data_wait)} of step time")
-    if memory is not None:
-        evidence.append(f"memory {format_share(memory[0] / memory[1])} of the GPU")
+    neither = ": neither the GPU nor the CPU is busy" if both else ""
+    evidence = (
+        f"GPU busy {format_percent(busy)} over {format_short_duration(span_s(samples))}",
+        "" if cpu is None else f"CPU {format_percent(cpu)} busy{neither}",
+        "" if data_wait is None else f"data wait {format_share(data_wait)} of step time",
+        "" if memory is None else f"memory {format_share(memory[0] / memory[1])} of the GPU",
+    )
     ladder = "both-low" if both else "very-low" if very_low else None
     return finding(
-        "gpu-underused", situation, *evidence, severity="warning" if very_low else "hint", ladder=ladder,
+        "gpu-underused", situation, *filter(None, evidence), severity="warning" if very_low else "hint", ladder=ladder,
         busy=format_percent(busy),
     )  # fmt: skip
 
@@ -206,6 +205,18 @@ def compiling(situation: Situation) -> Finding | None:
     since = format_short_duration(since_s)
     long = since_s >= thresholds.COMPILING_S
     return finding("compiling", situation, f"phase compiling for {since}", since=since) if long else None
+
+
+RECOMPILED = re.compile(r"dynamo hit config\.\w+_limit \((\d+)\)\n.*function: '(.+)' \((.+)\)\n.*last reason: (.+)")
+"""The warning of torch/_dynamo/convert_frame.py, which leaves the function uncompiled for other inputs."""
+
+
+def recompiled(situation: Situation) -> Finding | None:
+    warning = RECOMPILED.search("\n".join(situation.log))
+    if warning is None:
+        return None
+    limit, function, place, reason = warning.groups()
+    return finding("compiling", situation, place, reason, row="recompiled", function=function, limit=limit)
 
 
 def _settled_utilisation(situation: Situation) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
@@ -110,12 +111,8 @@ def leak_before_oom(situation: Situation, location: MemoryLocation) -> MemoryLea
 
 
 def _total_growth(growths: Sequence[MemoryGrowth]) -> MemoryGrowth:
-    return MemoryGrowth(
-        sum(growth.bytes_a_step for growth in growths),
-        sum(growth.total_bytes for growth in growths),
-        max(growth.steps for growth in growths),
-        sum(growth.from_bytes for growth in growths),
-    )
+    bytes_a_step, total_bytes, steps, from_bytes = zip(*map(astuple, growths), strict=True)
+    return MemoryGrowth(sum(bytes_a_step), sum(total_bytes), max(steps), sum(from_bytes))
 
 
 def memory_grows(situation: Situation) -> Finding | None:
@@ -169,7 +166,6 @@ def _free_gpu_bytes(situation: Situation, rank: RankState, held: int) -> int | N
     index = mine[0] if mine else gpus[0].index if len(gpus) == 1 else None
     for gpu in () if index is None else gpu_samples(situation.samples[-1:], index):
         if gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None:
-            reserved = None if rank.latest is None else rank.latest.reserved_peak_bytes
-            cached = 0 if reserved is None else max(0, reserved - held)
-            return gpu.memory_total_bytes - gpu.memory_used_bytes + cached
+            reserved = (None if rank.latest is None else rank.latest.reserved_peak_bytes) or 0
+            return gpu.memory_total_bytes - gpu.memory_used_bytes + max(0, reserved - held)
     return None

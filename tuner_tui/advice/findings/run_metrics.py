@@ -155,8 +155,7 @@ def loading_is_idle(situation: Situation, workers: int) -> bool:
 
 def training_share(situation: Situation) -> float:
     """The share of the run's time spent in steps rather than evaluating and saving, of the slowest rank."""
-    latest = situation.state.counters
-    totals = [(counters.train_s, counters.train_s + counters.eval_s + counters.save_s) for counters in latest]
+    totals = [(each.train_s, each.train_s + each.eval_s + each.save_s) for each in situation.state.counters]
     return min((train_s / total_s for train_s, total_s in totals if total_s > 0), default=1.0)
 
 

@@ -233,23 +233,19 @@ def has_too_many_workers(situation: Situation) -> bool:
 
 def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:
     rates, samples = situation.state.rates, recent_samples(situation)
-    lines = [f"data wait {format_share(share)} of step time"]
-    if rates.step_time_s is not None:
-        lines.append(f"{rates.step_time_s * share:.3g} of {rates.step_time_s:.3g} s a step")
     loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)
-    if loads:
-        lines.append("workers at " + ", ".join(format_percent(load) for load in loads[:8]) + " of a core")
-    if busy is not None:
-        lines.append(f"GPU busy {format_percent(busy)}")
-    if cpu is not None:
-        lines.append(f"CPU {format_percent(cpu)} busy")
-    reads = median_known(sample.host.disk_read_bytes_s for sample in samples)
-    if reads is not None and reads >= thresholds.DISK_BUSY_BYTES_S:
-        lines.append(f"the disk reads {reads / 1e6:.0f} MB/s")
-    profiled = situation.state.profiled
-    if profiled is not None and profiled.bound == "input":
-        lines.append(f"profiled: {profiled.sentence}")
-    return tuple(lines)
+    reads = median_known(sample.host.disk_read_bytes_s for sample in samples) or 0.0
+    profiled, step_s = situation.state.profiled, rates.step_time_s
+    lines = (
+        f"data wait {format_share(share)} of step time",
+        "" if step_s is None else f"{step_s * share:.3g} of {step_s:.3g} s a step",
+        f"workers at {', '.join(map(format_percent, loads[:8]))} of a core" if loads else "",
+        "" if busy is None else f"GPU busy {format_percent(busy)}",
+        "" if cpu is None else f"CPU {format_percent(cpu)} busy",
+        f"the disk reads {reads / 1e6:.0f} MB/s" if reads >= thresholds.DISK_BUSY_BYTES_S else "",
+        f"profiled: {profiled.sentence}" if profiled is not None and profiled.bound == "input" else "",
+    )
+    return tuple(filter(None, lines))
 
 
 def stalled(situation: Situation) -> Finding | None:
@@ -304,11 +300,10 @@ def between_steps(situation: Situation) -> Finding | None:
     if not on_cpu and not idle:
         return None
     spent = "" if rates.step_time_s is None else f": {rates.step_time_s * share:.3g} of {rates.step_time_s:.3g} s"
-    evidence = [f"from the optimizer step to the next request for a batch{spent}"]
-    if not on_cpu:
-        evidence.append(f"GPU busy {format_percent(busy)}")
+    idle_gpu = () if on_cpu else (f"GPU busy {format_percent(busy)}",)
+    lost = (f"from the optimizer step to the next request for a batch{spent}", *idle_gpu)
     lost_share = share * training_share(situation)
-    return finding("between-steps", situation, *evidence, lost_share=lost_share, share=format_share(share))
+    return finding("between-steps", situation, *lost, lost_share=lost_share, share=format_share(share))
 
 
 def _share_finding(situation: Situation, cause: str, threshold: float) -> Finding | None:
