@@ -274,7 +274,11 @@ def print_plans(
 ) -> None:
     """Print a table of the GPUs in `gpus`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
     planned = parse_gpus(gpus)
-    say = cache(partial(print_tracing, job.model))
+
+    @cache
+    def say(traces: int) -> None:
+        print_tracing(job.model, traces)
+
     plans = plan_gpus(planned, machine.inventory, machine.interpreter, resolved, job, launched, say)
     if all(plan.best is None for plan in plans):
         fail(f"The model {job.model} cannot be estimated. {plans[0].not_traced} A short run measures its memory.")
