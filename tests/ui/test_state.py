@@ -172,6 +172,12 @@ def test_the_default_can_be_chosen_where_the_value_of_the_command_is_not_known()
     assert state.changes_to({BATCH: 8}) == (SettingChange("micro batch", "–", "8"),)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_nothing_is_prefetched_without_workers(workers: int) -> None:
+    state = replace(following({"dataloader_num_workers": workers}), folder=Path("/runs/r007")).with_seen(UiState())
+    assert ("dataloader_prefetch_factor" in state.unknown_values) == (workers > 0)
+
+
 def test_a_start_says_how_the_changes_changed_the_effective_batch() -> None:
     state = UiState(inventory=box(T4)).with_config(opened(per_device_train_batch_size=16))
     assert state.batch_note == ""

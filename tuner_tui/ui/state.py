@@ -444,6 +444,8 @@ def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Re
     chosen = frozenset(resolved.given)
     settings = effective_settings(resolved.settings, chosen, in_effect)
     observed = {name for name, value in observed_values(in_effect).items() if getattr(settings, name) == value}
+    if "dataloader_num_workers" in observed and settings.dataloader_num_workers == 0:
+        observed.add("dataloader_prefetch_factor")  # nothing is fetched ahead without workers
     seen = dict.fromkeys(observed - chosen, Origin(OriginKind.OBSERVED, f"in {run}"))
     return replace(resolved, settings=settings, origins={**resolved.origins, **seen})
 
