@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,6 +64,7 @@ class Machine(Struct, frozen=True):
     pid_namespace: str | None = None
 
 
+@cache
 def this_machine() -> Machine:
     try:
         namespace: str | None = str((PROC / "self/ns/pid").readlink())

@@ -6,8 +6,9 @@ If a driver or a file system hangs, its task waits and nothing else does. Cancel
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
@@ -36,26 +37,35 @@ def seconds_to_tick(period_s: float, now_s: float) -> float:
 
 
 async def poll(
-    items: Iterator[T | None], show: Callable[[T], object], failure: str = UNREADABLE, period_s: float = PERIOD_S
+    items: Iterable[T | None], show: Callable[[T], object], failure: str = UNREADABLE, period_s: float = PERIOD_S
 ) -> None:
     """Take an item from `items` at each tick, on a thread, and show it if it is not None and differs from the last one.
 
     `items` reads its source for each item, and ends when nothing can change any more. Raises `BackendError`.
     """
-    last: object = None
-    end = object()
-    while True:
-        try:
-            item = await to_daemon_thread(lambda: next(items, end))
-        except OSError as error:
-            raise BackendError(f"{failure}: {error.strerror or error}.") from error
-        if item is end:
-            return
-        # Items are frozen values, so they are compared as a whole: an idle screen costs only the read.
-        if item is not None and item != last:
-            last = item
-            show(item)  # type: ignore[arg-type]
-        await asyncio.sleep(seconds_to_tick(period_s, time.monotonic()))
+    loop, changes, ended = asyncio.get_running_loop(), asyncio.Queue[T | None](), threading.Event()
+
+    def read() -> None:
+        last: T | None = None
+        for item in items:
+            # Items are frozen values, so they are compared as a whole: an idle screen costs only the read.
+            if item is not None and item != last:
+                loop.call_soon_threadsafe(changes.put_nowait, last := item)
+            if ended.wait(seconds_to_tick(period_s, time.monotonic())):
+                return
+
+    # One thread for all items: to start one for each, and to wake the event loop for it, costs as much as many reads.
+    reading = asyncio.ensure_future(to_daemon_thread(read))
+    reading.add_done_callback(lambda _: changes.put_nowait(None))
+    try:
+        while (change := await changes.get()) is not None:
+            show(change)
+        await reading
+    except OSError as error:
+        raise BackendError(f"{failure}: {error.strerror or error}.") from error
+    finally:
+        ended.set()
+        reading.cancel()
 
 
 class HardwareFeed:
@@ -72,17 +82,14 @@ class HardwareFeed:
     def samples(self, open_sampler: Callable[[], Sampler]) -> Iterator[Sample | None]:
         """Yield a sample for each read, None during a pause."""
         sampler = open_sampler()
-        paused = False
+        was_paused = False
         while True:
-            if time.time() < self.covered_until_s:
+            pauses = time.time() < self.covered_until_s
+            if pauses:
                 sampler.pause()
-                paused = True
-                yield None
-            elif paused:
+            elif was_paused:
                 # Figures from before the pause are stale, and rates would be averages over it: start them again.
                 sampler.resume()
                 sampler.sample(self.watched)
-                paused = False
-                yield None
-            else:
-                yield sampler.sample(self.watched)
+            yield None if pauses or was_paused else sampler.sample(self.watched)
+            was_paused = pauses

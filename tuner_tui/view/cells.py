@@ -200,6 +200,8 @@ def fit(cells: Line, width: int) -> Line:
     """Return a line of exactly `width` cells: padded with spaces, or shortened with `…`."""
     missing = width - line_width(cells)
     if missing >= 0:
+        if cells and cells[-1].style not in FILLED:  # as `line` does, which looks at every span
+            return (*cells[:-1], TextSpan(cells[-1].text + " " * missing, cells[-1].style))
         return line(*cells, " " * missing) if missing else cells
     if cells and cells[-1].text.endswith(" ") and cells[-1].style not in FILLED:  # nothing is lost with blanks
         return fit((*cells[:-1], cells[-1]._replace(text=cells[-1].text.rstrip())), width)

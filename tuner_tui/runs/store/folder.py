@@ -7,6 +7,7 @@ checkpoint or stop.
 from __future__ import annotations
 
 import errno
+import fnmatch
 import json
 import os
 import select
@@ -89,7 +90,8 @@ class RunFolder(StateFolder, frozen=True):
 
     def event_files(self) -> list[Path]:
         """The existing event files, rank 0 first."""
-        return [self.events, *sorted(self.path.glob("events-rank*.jsonl"))]
+        of_ranks = fnmatch.filter(os.listdir(self.path), "events-rank*.jsonl") if self.path.is_dir() else []  # noqa: PTH208
+        return [self.events, *(self.path / name for name in sorted(of_ranks))]
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> Path:

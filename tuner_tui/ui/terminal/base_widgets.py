@@ -125,7 +125,7 @@ class Canvas(Widget):
     def redraw(self) -> None:
         if not self._asked and self.is_attached and self.size:  # a hidden one draws when it gets a size
             self._asked = True
-            self.call_later(self._draw)
+            self.post_message(events.Callback(self._draw))  # `call_later` inspects the signature of a new partial
 
     def on_resize(self, _event: events.Resize) -> None:
         self._draw()
@@ -163,6 +163,22 @@ class Canvas(Widget):
             regions = [Region(0, y, width, 1) for y in changed]
             if regions:
                 self.refresh(*regions)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Put changed rows between the edges that Textual has rendered: for each it looks up all styles again."""
+        cache, gutter, width = self._styles_cache, self.styles.gutter, self.outer_size.width
+        strips, rows = cache._cache, range(gutter.top, gutter.top + self.size.height)
+        known = (y in rows and y in strips and strips[y].cell_length == width for y in crop.line_range)
+        if crop.column_span != (0, width) or not all(known):
+            return super().render_lines(crop)
+        for y in cache._dirty_lines.intersection(crop.line_range):
+            left, right = strips[y].crop(0, gutter.left), strips[y].crop(width - gutter.right, width)
+            strips[y] = Strip([*left, *self.render_line(y - gutter.top), *right], width)
+        cache._dirty_lines.difference_update(crop.line_range)
+        shown, background = [strips[y] for y in crop.line_range], self.background_colors[1]
+        for line_filter in self.get_line_filters():
+            shown = [strip.apply_filter(line_filter, background) for strip in shown]
+        return shown
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width

@@ -6,15 +6,18 @@ import os
 import re
 import sys
 import termios
+from codecs import getincrementaldecoder
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from select import select
+from threading import Event
 from typing import Any
 
 from textual._ansi_sequences import SYNC_END, SYNC_START
+from textual._time import get_time
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.app import App
-from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Paste
 from textual.message import Message
@@ -23,6 +26,7 @@ from tuner_tui.core.procfs import read_stat
 from tuner_tui.ui.terminal.first_frame import ENTER_SCREEN
 from tuner_tui.ui.terminal.shell_modes import SHELL_MODES, STDIN, STDOUT, restore_terminal_on_signals
 
+INPUT_BYTES = 1 << 12
 FRAME_BYTES = 1 << 20
 """More than any frame, so that each is one write(2)."""
 ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*\x07?|.?)", re.DOTALL)
@@ -37,8 +41,6 @@ class InputParser(XTermParser):
     """The text of a paste that has not ended yet."""
 
     def feed(self, data: str) -> Iterable[Message]:
-        if not data:  # the end of the input
-            yield from super().feed(data)
         while data:
             if self._pasted is not None:
                 text, end, data = (self._pasted + data).partition(BRACKETED_PASTE_END)
@@ -58,7 +60,16 @@ class InputParser(XTermParser):
             yield from super().feed(plain) if plain else ()
 
 
-linux_driver.XTermParser = InputParser  # type: ignore[attr-defined]  # the driver creates it in the middle of its loop
+class InputEnd(Event):
+    """Says that input ends, and wakes whoever waits for the descriptor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.descriptor = os.eventfd(0)
+
+    def set(self) -> None:
+        super().set()
+        os.eventfd_write(self.descriptor, 1)
 
 
 class TerminalDriver(LinuxDriver):
@@ -70,6 +81,7 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         if sys.__stdout__ is not None:
             self._file = open(STDOUT, "w", FRAME_BYTES, sys.__stdout__.encoding, sys.__stdout__.errors, closefd=False)  # noqa: SIM115
+        self._input_end = self.exit_event = InputEnd()
         self._frame = ""
         self._skipped = ""
         self._redraw = partial(app.call_later, app.run_action, "app.redraw")
@@ -100,6 +112,24 @@ class TerminalDriver(LinuxDriver):
         if data == SYNC_END or not self._frame.startswith(SYNC_START):
             super().write(self._frame)
             self._frame = ""
+
+    def run_input_thread(self) -> None:
+        """Wait for input until it ends; Textual wakes ten times a second to look whether it does."""
+        parser, decode = InputParser(self._debug), getincrementaldecoder("utf-8")().decode
+        while not self._input_end.is_set():
+            # What may be the key Escape or the start of a sequence is decided by the time until more comes.
+            decided_s = parser._timeout_time
+            wait_s = None if decided_s is None else max(0.0, decided_s - get_time())
+            ready = select([self.fileno, self._input_end.descriptor], (), (), wait_s)[0]
+            if self._input_end.descriptor in ready:
+                os.eventfd_read(self._input_end.descriptor)
+            elif ready:
+                if not (data := os.read(self.fileno, INPUT_BYTES)):  # the end of a pipe or file
+                    return
+                for message in parser.feed(decode(data)):
+                    self.process_message(message)
+            for message in parser.tick():
+                self.process_message(message)
 
     def close(self) -> None:
         """End the thread that writes: what is written later is not queued for it."""
