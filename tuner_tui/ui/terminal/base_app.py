@@ -23,7 +23,9 @@ from rich.console import RenderableType
 from rich.text import Text
 from textual.app import App
 from textual.binding import BindingType
+from textual.css.model import RuleSet
 from textual.css.query import NoMatches
+from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
@@ -53,6 +55,20 @@ MAX_WAITING_KEYS = 256
 """More than a person types ahead: text pasted without brackets. The rest is dropped."""
 
 
+class SharedStylesheet(Stylesheet):
+    """Parses each source once for a set of colours; Textual does so twice at a start, and for each app of a process."""
+
+    _parsed: ClassVar[dict[tuple[object, ...], list[RuleSet]]] = {}
+
+    def _parse_rules(self, css: str, *args: Any, **options: Any) -> list[RuleSet]:
+        key = (css, *args, *options.values(), *self._variables.items())
+        if key not in self._parsed:
+            self._parsed[key] = super()._parse_rules(css, *args, **options)
+        return self._parsed[key]
+
+    reparse = Stylesheet.parse
+
+
 class BaseApp(App[None]):
     """An app without content.
 
@@ -68,6 +84,7 @@ class BaseApp(App[None]):
 
     def __init__(self, theme: str, colour: bool, ascii_only: bool) -> None:
         super().__init__(ansi_color=None if colour else True)
+        self.stylesheet = SharedStylesheet(variables=self.get_css_variables())
         self.animation_level = "none"
         self.no_color = self.no_color or not colour
         self._output_filters: list[LineFilter] = [SafeCells()] + [NoColor()] * (not colour) + [Ascii()] * ascii_only
