@@ -14,7 +14,7 @@ from tests.fakes.ui_backend import FakeBox
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.panels.settings import SettingsList
 
-PATIENCE_S = 300.0
+PATIENCE_S = 30.0
 SIZE = (120, 40)
 ScreenPilot = Pilot[None]
 
