@@ -150,9 +150,15 @@ class UiState(Struct, frozen=True):
 
     def _with_facts(self, resolved: Resolved) -> Resolved:
         """Return `resolved` with the values that the command names itself, and those seen in its followed run."""
-        run, seen = self._seen_in_run
+        run, in_effect = self._seen_in_run
         named = resolved if self.facts is None else resolved.with_own(self.facts.given, self.facts.sources)
-        return _with_seen(named, seen, run)
+        chosen = frozenset(named.given)
+        settings = effective_settings(named.settings, chosen, in_effect)
+        observed = {name for name, value in observed_values(in_effect).items() if getattr(settings, name) == value}
+        if "dataloader_num_workers" in observed and settings.dataloader_num_workers == 0:
+            observed.add("dataloader_prefetch_factor")  # nothing is fetched ahead without workers
+        seen = dict.fromkeys(observed - chosen, Origin(OriginKind.OBSERVED, f"in {run}"))
+        return replace(named, settings=settings, origins={**named.origins, **seen})
 
     @property
     def batch_note(self) -> str:
@@ -437,17 +443,6 @@ class UiState(Struct, frozen=True):
             effect=conclusion.sentence,
             rests_on=" ".join(filter(None, (f"measured by {tuning} on this machine.", conclusion.learning_rate_note))),
         )
-
-
-def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Resolved:
-    """Return `resolved` with the values seen in `run` where nothing was chosen."""
-    chosen = frozenset(resolved.given)
-    settings = effective_settings(resolved.settings, chosen, in_effect)
-    observed = {name for name, value in observed_values(in_effect).items() if getattr(settings, name) == value}
-    if "dataloader_num_workers" in observed and settings.dataloader_num_workers == 0:
-        observed.add("dataloader_prefetch_factor")  # nothing is fetched ahead without workers
-    seen = dict.fromkeys(observed - chosen, Origin(OriginKind.OBSERVED, f"in {run}"))
-    return replace(resolved, settings=settings, origins={**resolved.origins, **seen})
 
 
 def _without(resolved: Resolved, dropped: frozenset[OriginKind]) -> Resolved:

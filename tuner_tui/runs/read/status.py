@@ -88,7 +88,12 @@ def read_status(
     try:
         here = machine or this_machine()
         if os.path.lexists(folder.queue) and waiting_run(folder) is not None:
-            return _waiting(folder, here)
+            from tuner_tui.runs.store.record import readable_record  # imports the settings, which `watch` does without
+
+            record = readable_record(folder)
+            if record is not None and record.host != here.host:
+                return RunStatus("foreign", "This run was queued on another machine; open it there.")
+            return RunStatus("waiting", waiting_sentence(folder))
         supervision = read_supervisor_state(folder.state)
         job = read_job(folder.path)
         if job is not None and (supervision is None or supervision.machine != here or supervision.outcome is not None):
@@ -104,15 +109,6 @@ def read_status(
         return RunStatus("broken", str(error))
     except OSError as error:
         return RunStatus("broken", f"The run folder cannot be read: {error.strerror} ({folder.path}).")
-
-
-def _waiting(folder: RunFolder, here: Machine) -> RunStatus:
-    from tuner_tui.runs.store.record import readable_record  # imports the settings, which `watch` does without
-
-    record = readable_record(folder)
-    if record is not None and record.host != here.host:
-        return RunStatus("foreign", "This run was queued on another machine; open it there.")
-    return RunStatus("waiting", waiting_sentence(folder))
 
 
 def _status_from_state(

@@ -259,13 +259,9 @@ class OutputPanel(Vertical, can_focus=True):
         share = format_share(at / window.total_bytes if window.total_bytes else None)
         where = "following" if self._position.follow else f"{share} · End follows"
         searched = f"“{shorten(self._needle, MOST_NEEDLE)}” · " if self._needle else ""
-        return f"{searched}{format_size(self._stable_size(window.total_bytes))} · {where}"
-
-    def _stable_size(self, size_bytes: int) -> int:
-        """Return the size shown before until it is off by a tenth: a new subtitle repaints the border."""
-        if not 0.9 * size_bytes <= self._shown_bytes <= size_bytes:
-            self._shown_bytes = size_bytes
-        return self._shown_bytes
+        if not 0.9 * window.total_bytes <= self._shown_bytes <= window.total_bytes:  # a new one repaints the border
+            self._shown_bytes = window.total_bytes
+        return f"{searched}{format_size(self._shown_bytes)} · {where}"
 
     def _go(self, move: ScrollResult) -> None:
         self._searching = False

@@ -136,10 +136,6 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         if chosen:
             self.post_message(self.Chosen())
 
-    def value_region(self) -> Region:
-        width = LEAST_VALUE_COLUMNS if self.row is None else _value_columns(self.row)
-        return Region(LABEL_COLUMNS + 2, self.cursor - self.scroll_offset.y, width + 1, 1)
-
     @property
     def _columns(self) -> int:
         return self.scrollable_content_region.width
@@ -386,9 +382,9 @@ class SettingsPanel(Vertical):
         self._open("")
 
     def _place_over_value(self) -> None:
-        region = self.list.value_region()
-        self._typed.offset = region.offset
-        self._typed.styles.width = max(4, region.width)
+        row = self.list.row
+        self._typed.offset = (LABEL_COLUMNS + 2, self.list.cursor - self.list.scroll_offset.y)
+        self._typed.styles.width = max(4, 1 + (LEAST_VALUE_COLUMNS if row is None else _value_columns(row)))
 
     def _open(self, text: str) -> None:
         typed = self._typed

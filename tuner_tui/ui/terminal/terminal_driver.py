@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from select import select
-from threading import Event
 from typing import Any
 
 from textual._ansi_sequences import SYNC_END, SYNC_START
@@ -60,18 +59,6 @@ class InputParser(XTermParser):
             yield from super().feed(plain) if plain else ()
 
 
-class InputEnd(Event):
-    """Says that input ends, and wakes whoever waits for the descriptor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.descriptor = os.eventfd(0)
-
-    def set(self) -> None:
-        super().set()
-        os.eventfd_write(self.descriptor, 1)
-
-
 class TerminalDriver(LinuxDriver):
     """Textual's driver for Linux on standard output: standard error may be a file (`tuner-tui 2>log`)."""
 
@@ -81,7 +68,7 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         if sys.__stdout__ is not None:
             self._file = open(STDOUT, "w", FRAME_BYTES, sys.__stdout__.encoding, sys.__stdout__.errors, closefd=False)  # noqa: SIM115
-        self._input_end = self.exit_event = InputEnd()
+        self._input_end = os.eventfd(0)
         self._frame = ""
         self._skipped = ""
         self._redraw = partial(app.call_later, app.run_action, "app.redraw")
@@ -116,13 +103,13 @@ class TerminalDriver(LinuxDriver):
     def run_input_thread(self) -> None:
         """Wait for input until it ends; Textual wakes ten times a second to look whether it does."""
         parser, decode = InputParser(self._debug), getincrementaldecoder("utf-8")().decode
-        while not self._input_end.is_set():
-            # What may be the key Escape or the start of a sequence is decided by the time until more comes.
-            decided_s = parser._timeout_time
+        while not self.exit_event.is_set():
+            decided_s = parser._timeout_time  # when what has come is the key Escape and not the start of a sequence
             wait_s = None if decided_s is None else max(0.0, decided_s - get_time())
-            ready = select([self.fileno, self._input_end.descriptor], (), (), wait_s)[0]
-            if self._input_end.descriptor in ready:
-                os.eventfd_read(self._input_end.descriptor)
+            ready = select([self.fileno, self._input_end], (), (), wait_s)[0]
+            if self._input_end in ready:
+                os.eventfd_read(self._input_end)
+                self.exit_event.wait(1.0)  # Textual sets it now
             elif ready:
                 if not (data := os.read(self.fileno, INPUT_BYTES)):  # the end of a pipe or file
                     return
@@ -130,6 +117,10 @@ class TerminalDriver(LinuxDriver):
                     self.process_message(message)
             for message in parser.tick():
                 self.process_message(message)
+
+    def disable_input(self) -> None:
+        os.eventfd_write(self._input_end, 1)
+        super().disable_input()
 
     def close(self) -> None:
         """End the thread that writes: what is written later is not queued for it."""
