@@ -273,6 +273,8 @@ def test_a_guessed_length_is_corrected_when_the_training_completes() -> None:
 def test_a_gradient_or_a_file_is_a_sign_of_training(trace: ev.Event) -> None:
     story = [ev.Started(t=0.0, rank=0, pid=1, torch="2.13.0"), ev.Ended(t=2.0, rank=0)]
     assert fold_all(RunState(), story).ended_without_step
+    nothing = [ev.Metrics(t=1.0, step=epoch, loss=0.0, source="log lines") for epoch in range(3)]
+    assert fold_all(RunState(), [story[0], *nothing, story[1]]).ended_without_step
     assert not fold_all(RunState(), [story[0], trace, story[1]]).ended_without_step
 
 

@@ -201,10 +201,9 @@ def compiling(situation: Situation) -> Finding | None:
     state = situation.state
     if state.phase != "compiling" or state.phase_since_t is None or state.outcome is not None:
         return None
-    since_s = situation.now_s - state.phase_since_t
-    since = format_short_duration(since_s)
-    long = since_s >= thresholds.COMPILING_S
-    return finding("compiling", situation, f"phase compiling for {since}", since=since) if long else None
+    age_s = situation.now_s - state.phase_since_t
+    age, is_long = format_short_duration(age_s), age_s >= thresholds.COMPILING_S
+    return finding("compiling", situation, f"phase compiling for {age}", since=age) if is_long else None
 
 
 RECOMPILED = re.compile(r"dynamo hit config\.\w+_limit \((\d+)\)\n.*function: '(.+)' \((.+)\)\n.*last reason: (.+)")
@@ -231,8 +230,7 @@ def _settled_utilisation(situation: Situation) -> float | None:
 
 def _power_share(situation: Situation) -> float | None:
     for figures in gpu_figures(situation, recent_samples(situation)):
-        power = median_known(gpu.power_w for gpu in figures)
-        limit = median_known(gpu.power_limit_w for gpu in figures)
+        power, limit = median_known(gpu.power_w for gpu in figures), median_known(gpu.power_limit_w for gpu in figures)
         if power is not None and limit:
             return power / limit
     return None

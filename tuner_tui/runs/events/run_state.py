@@ -309,9 +309,11 @@ class RunState(Struct, frozen=True):
     def ended_without_step(self) -> bool:
         """Whether every observed process imported torch and ended without an optimizer step.
 
-        What computed a gradient or saved a checkpoint may have trained in a way that the observer does not see.
+        What computed a gradient or saved a checkpoint may have trained in a way that the observer does not see. A loss
+        of 0 from the first to the last is that of no batch.
         """
-        if self.loss is not None or self.loss_parts or self.saved is not None or self.checkpoint is not None:
+        is_zero = not self.loss and not self.loss_trend.first
+        if not is_zero or self.loss_parts or self.saved is not None or self.checkpoint is not None:
             return False
         ended = bool(self.ranks) and all(rank.ended for rank in self.ranks.values())
         stepped = bool(self.step) or any(rank.latest and rank.latest.own_steps for rank in self.ranks.values())
