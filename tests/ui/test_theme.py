@@ -12,6 +12,7 @@ from textual.theme import Theme
 
 from tests.fakes.ui_backend import FakeBox
 from tests.ui.pilots import on_screen, press_to, screen_text
+from tuner_tui.ui.terminal.base_app import SharedStylesheet
 from tuner_tui.ui.terminal.base_widgets import VARIABLES
 from tuner_tui.ui.terminal.cell_writer import Ascii, to_ascii
 from tuner_tui.ui.theme import DARK, LIGHT, SIXTEEN, THEMES
@@ -81,3 +82,11 @@ async def test_without_colours_the_page_behind_a_dialog_stays_in_sight() -> None
     async with on_screen(FakeBox(), colour=False) as pilot:
         await press_to(pilot, "Job", "e")
         assert "1 Settings" in screen_text(pilot.app)
+
+
+def test_rules_are_parsed_once_for_the_same_colours() -> None:
+    first, same, other = (SharedStylesheet(variables={"ink": ink}) for ink in ("#010203", "#010203", "#030201"))
+    for sheet in (first, same, other):
+        sheet.add_source("Label { color: $ink; }", read_from=("here", ""))
+    assert first.rules[0] is same.rules[0]
+    assert [sheet.rules[0].styles.color.hex for sheet in (first, other)] == ["#010203", "#030201"]

@@ -189,3 +189,19 @@ async def test_only_what_is_around_a_change_is_rendered_and_what_is_above_it_sta
             await pilot.pause()
             assert {name: board.rendered for name, board in boards.items() if board.rendered} == rendered
         assert app.text == ["left 0    RIGHT0", before[1], "left 2 above…HT2", *before[3:]]
+
+
+@pytest.mark.parametrize("frame", ["padding: 1 2; border: round red;", "border-left: thick blue;", ""])
+async def test_a_changed_row_stands_between_the_edges_that_textual_draws(frame: str) -> None:
+    app = BoardApp(*rows("1"))
+    app.CSS = f"Board {{ width: 100%; height: 100%; {frame} }}"  # type: ignore[misc]
+    async with app.run_test(size=(30, 9)) as pilot:
+        await pilot.pause()
+        app.board.shown = rows("2", "more")
+        await pilot.pause()
+        drawn = app.board.render_lines(app.board.outer_size.region)
+        app.board._styles_cache.clear()
+        assert [list(strip) for strip in drawn] == [
+            list(strip) for strip in app.board.render_lines(app.board.outer_size.region)
+        ]
+        assert "label 2  more" in "".join(strip.text for strip in drawn)

@@ -52,6 +52,7 @@ USED: dict[type, set[str]] = {
     LinuxDriver: {
         "_debug",
         "_file",
+        "_key_thread",
         "_loop",
         "_must_signal_resume",
         "_sigcont_application",

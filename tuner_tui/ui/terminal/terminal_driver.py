@@ -119,7 +119,8 @@ class TerminalDriver(LinuxDriver):
                 self.process_message(message)
 
     def disable_input(self) -> None:
-        os.eventfd_write(self._input_end, 1)
+        if self._key_thread is not None and self._key_thread.is_alive():
+            os.eventfd_write(self._input_end, 1)
         super().disable_input()
 
     def close(self) -> None:
