@@ -46,6 +46,13 @@ def test_values_that_a_log_shows(logged: list[tuple[str, str]], sentence: str | 
     assert (values_shown and values_shown[0], values_shown and values_shown[2]) == (sentence, confidence)
 
 
+@pytest.mark.parametrize(("times", "words"), [(1, "the last logged loss is"), (3, "the last 3 logged losses are")])
+def test_the_last_losses_are_counted_in_words(times: int, words: str) -> None:
+    shown = find_non_finite(parse_lines(["{'loss': '1.0'}", *["{'loss': 'nan'}"] * times]))
+    assert shown is not None
+    assert shown[1] == (f"{words} nan or infinite",)
+
+
 @pytest.mark.parametrize(
     ("losses", "expected"),
     [

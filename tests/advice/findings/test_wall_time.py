@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.situations import GB, PID, box, samples, situation, training
-from tuner_tui.advice.diagnose import diagnose, rank_findings
+from tuner_tui.advice.diagnose import diagnose, in_past_tense, rank_findings
 from tuner_tui.advice.finding import Finding, FindingSeverity, Remedy
 from tuner_tui.advice.findings.step_time import worker_warning
 from tuner_tui.hardware.sample import ProcessSample, Sample
@@ -143,6 +143,8 @@ def test_workers_that_only_wait_are_not_too_many_whatever_pytorch_warns_of(load:
     ended = replace(training(rates={"data_wait_share": 0.4}), finished=finished)
     finding = worker_warning(situation(state=ended, samples=on_cpu(5.0, (load,) * 4), log=log))
     assert (None if finding is None else finding.cause) == expected
+    if finding is not None:
+        assert in_past_tense(finding).evidence == finding.evidence == ("PyTorch's suggestion: at most 2",)
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(12, "too-many-workers"), (3, "data-wait")])

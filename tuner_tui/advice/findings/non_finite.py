@@ -35,9 +35,9 @@ def find_non_finite(lines: Sequence[LogLine], *, parts: bool = False) -> NonFini
     records = [record for record, _ in _logged(lines)]
     norms = [record.grad_norm for record in records if record.grad_norm is not None]
     losses = _count_trailing([record.loss for record in records if record.loss is not None])
-    gradients = _count_trailing(norms)
+    gradients, logged = _count_trailing(norms), "logged loss is" if losses == 1 else f"{losses} logged losses are"
     if losses:
-        return "The loss is not finite", (f"the last {losses} logged losses are nan or infinite",), "certain"
+        return "The loss is not finite", (f"the last {logged} nan or infinite",), "certain"
     with_both = [record for record in records if None not in (record.loss, record.grad_norm)]
     masked = bool(with_both) and with_both[-1].loss == 0.0 and math.isnan(with_both[-1].grad_norm or 0.0)
     if gradients >= MIN_GRADIENT_NORMS or (gradients and masked) or (gradients > 1 and math.isnan(norms[-1])):

@@ -167,11 +167,11 @@ def worker_warning(situation: Situation) -> Finding | None:
         return None  # measured: the rule on data wait says whether they are too many
     if loading_is_idle(situation, int(warning[1])):
         return None  # workers that only wait need no cores
-    cores = f"{warning[2]} {'core' if warning[2] == '1' else 'cores'}"
-    settings = situation.settings
+    settings, cores = situation.settings, f"{warning[2]} {'core' if warning[2] == '1' else 'cores'}"
     if settings is not None:  # of a program that is not observed they are those that a launch would have
         situation = replace(situation, settings=replace(settings, dataloader_num_workers=int(warning[1])))
-    return finding("too-many-workers", situation, warning[0], workers=warning[1], cores=cores)
+    suggested = f"PyTorch's suggestion: at most {warning[2]}"
+    return finding("too-many-workers", situation, suggested, workers=warning[1], cores=cores)
 
 
 def _bottleneck(situation: Situation) -> tuple[str | None, str]:
