@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tuner_tui.advice.crash.oom_analysis import MemoryFigures
     from tuner_tui.advice.estimate import MemoryOutlook
     from tuner_tui.hardware.sample import GpuSample, Sample
-    from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.runs.events.run_state import RankState, RunState
     from tuner_tui.runs.events.types import Steps
 
@@ -147,7 +146,12 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
     gpu = max(gpus, key=lambda gpu: gpu.memory_used_bytes or 0, default=None)
     measured = {} if state is None or gpu is None else _measured_parts(state, gpu, sample)
     capacity = gpu.memory_total_bytes if measured and gpu is not None else estimate and estimate.capacity_bytes
-    sizes = measured or ({} if estimate is None else _estimated_parts(estimate))
+    model = None if estimate is None else estimate.parts
+    estimated = {} if model is None else {
+        WEIGHTS: model.weights, GRADIENTS: model.gradients, OPTIMIZER: model.optimizer,
+        ACTIVATIONS: model.activations, CONTEXT: model.context + model.slack,
+    }  # fmt: skip
+    sizes = measured or estimated
     if not sizes or not capacity:
         return []
     too_large = not measured and estimate is not None and estimate.verdict == "too large"
@@ -213,14 +217,6 @@ MEMORY_STYLES: Mapping[str, Style] = {
     WEIGHTS: "fill-good", KEPT: "fill-good", GRADIENTS: "fill-third", OPTIMIZER: "fill-fourth",
     ACTIVATIONS: "fill-curve", TENSORS: "fill-curve", CACHED: "fill-gauge", CONTEXT: "fill-dim", OTHERS: "fill-warn",
 }  # fmt: skip
-
-
-def _estimated_parts(estimate: MemoryEstimate) -> dict[str, float]:
-    parts = estimate.parts
-    return {
-        WEIGHTS: parts.weights, GRADIENTS: parts.gradients, OPTIMIZER: parts.optimizer,
-        ACTIVATIONS: parts.activations, CONTEXT: parts.context + parts.slack,
-    }  # fmt: skip
 
 
 def _measured_parts(state: RunState, gpu: GpuSample, sample: Sample | None) -> dict[str, float]:

@@ -17,9 +17,9 @@ from tuner_tui.hardware.processes import read_queued_s
 from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, report_profile, watch_lines
 from tuner_tui.inspection.peak_memory import RecordedPeak
 from tuner_tui.inspection.slow_step import HotLine, SlowStep, judge_step
-from tuner_tui.inspection.step_trace import PartTime, PlainSteps, StepTimes, read_trace, reduce_trace
+from tuner_tui.inspection.step_trace import PartTime, StepTimes, read_trace, reduce_trace
 from tuner_tui.runs.events.progress import rates_of
-from tuner_tui.runs.events.run_state import RankState, RunState
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.recorded_batches import read_peaks
 from tuner_tui.runs.read.status import InspectionError, read_status
@@ -150,7 +150,10 @@ def _read_answer(
     folder: RunFolder, answer: ProfileAnswer, lines: tuple[HotLine, ...], state: RunState, queued: float
 ) -> RankProfile:
     assert answer.plain is not None
-    times = reduce_trace(read_trace(answer.trace), usual_steps(answer.plain, state.ranks[answer.rank]))
+    plain, rates = answer.plain, rates_of([state.ranks[answer.rank]])
+    if rates.step_time_s is not None and rates.data_wait_share is not None:  # else by a few steps
+        plain = replace(plain, step_s=rates.step_time_s, data_s=rates.step_time_s * rates.data_wait_share)
+    times = reduce_trace(read_trace(answer.trace), plain)
     path, problem = folder.path / f"trace-rank{answer.rank}.json.gz", None
     try:
         write_atomic(path, gzip.compress(answer.trace, 3))
@@ -158,14 +161,6 @@ def _read_answer(
         problem = f"The trace could not be saved: {error.strerror}."
     verdict, saved = judge_step(times, lines, queued), None if problem else path
     return RankProfile(answer.rank, times, verdict, answer.lost_s, answer.compiled, saved, problem)
-
-
-def usual_steps(plain: PlainSteps, rank: RankState) -> PlainSteps:
-    """The steps of the last seconds, which speed and findings rest on too; `plain`, a few steps, where not counted."""
-    rates = rates_of([rank])
-    if rates.step_time_s is None or rates.data_wait_share is None:
-        return plain
-    return replace(plain, step_s=rates.step_time_s, data_s=rates.step_time_s * rates.data_wait_share)
 
 
 def _processes_here(folder: RunFolder) -> tuple[tuple[ProcessStat, ...], RunState, str]:

@@ -124,7 +124,9 @@ def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
         state = read_brief(earlier).state
         well = state.outcome in ("completed", "stopped")  # the speed of one that failed says little
         speed = mean_rates(state.ranks.values()).samples_s if well else None
-        yield PastRun(earlier.id, speed, _startup_s(earlier), state.loss)
+        begun = fold_all(RunState(), decode_events(islice(LineTail(earlier.events).lines(), HEAD_LINES)))
+        startup_s = None if begun.first_step_t is None else sum(seconds for _, seconds in startup_phases(begun, 0.0))
+        yield PastRun(earlier.id, speed, startup_s, state.loss)
 
 
 def _is_earlier(before: RunRecord, record: RunRecord) -> bool:
@@ -153,13 +155,6 @@ def _best_loss(root: Path, past: Iterable[PastRun]) -> EarlierLoss | None:
     name = min(ended)[1]
     loss = RunReader(RunFolder(root / name)).poll().history.loss
     return EarlierLoss(name, loss) if loss.xs else None
-
-
-def _startup_s(folder: RunFolder) -> float | None:
-    """Seconds from the launch to the first step, from the first events of the run."""
-    head = islice(LineTail(folder.events).lines(), HEAD_LINES)
-    state = fold_all(RunState(), decode_events(head))
-    return None if state.first_step_t is None else sum(seconds for _, seconds in startup_phases(state, 0.0))
 
 
 def gpu_energy_kwh(samples: Iterable[Sample], training_gpus: Callable[[Sample], frozenset[int]]) -> float | None:

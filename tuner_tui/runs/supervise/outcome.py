@@ -169,7 +169,9 @@ class ExitExaminer:
         evidence = (["the cgroup counted an out-of-memory kill"] if counted else []) + ([line] if line else [])
         if ended.exit_code:
             evidence += taken_port_evidence(read_log_tail(self._log))
-        killed = line is not None or (counted and self._was_killed(ended))
+        by_signal = ended.signal == signal.SIGKILL or ended.exit_code == SHELL_SIGKILL_CODE
+        is_reported = counted and not by_signal and ended.exit_code != 0 and reports_kill(read_log_tail(self._log))
+        killed = line is not None or (counted and by_signal) or is_reported  # the training or a process that it needs
         return Exited(
             t=now,
             exit_code=ended.exit_code,
@@ -177,12 +179,6 @@ class ExitExaminer:
             oom_kill=killed if kills is not None or line is not None else None,
             evidence=tuple(evidence),
         )
-
-    def _was_killed(self, ended: ExitStatus) -> bool:
-        """Whether the training or a process it needs was killed, by its exit status, that of a shell, or its log."""
-        if ended.signal == signal.SIGKILL or ended.exit_code == SHELL_SIGKILL_CODE:
-            return True
-        return ended.exit_code != 0 and reports_kill(read_log_tail(self._log))
 
 
 class RunOutcome(Struct, frozen=True):

@@ -228,7 +228,9 @@ class ApartProcesses:
             ProcessId(process.pid, process.start_ticks): process for process in descendants_in(processes, [os.getpid()])
         }
         new = [process for identity, process in living.items() if identity not in self._judged]
-        detached = {process.pid for process in new if _is_detached(read_command_line(process.pid))}
+        words = {process.pid: read_command_line(process.pid) for process in new}
+        by_us = (pid for pid, command in words.items() if "".join(command[3:4]).startswith("tuner_tui."))
+        detached = {pid for pid in by_us if words[pid][1:3] == ("-P", "-m")}  # as `open_detached` starts them
         below = {process.pid for process in descendants_in(processes, detached)} if detached else set()
         judged = {
             identity: self._judged[identity]
@@ -291,11 +293,6 @@ def signal_processes(processes: Iterable[ProcessStat], number: signal.Signals) -
 SUPERVISOR_MODULE = "tuner_tui.runs.supervise.supervisor"
 FALLBACK_MODULE = "tuner_tui.tuning.fallback"
 """Started by its name, since its package is above this one."""
-
-
-def _is_detached(command: Sequence[str]) -> bool:
-    """Whether it is the command line of a process that `open_detached` has started."""
-    return command[1:3] == ("-P", "-m") and "".join(command[3:4]).startswith("tuner_tui.")
 
 
 def open_detached(
