@@ -57,6 +57,20 @@ def test_what_most_lines_begin_with_is_taken_off(prefix: str) -> None:
     assert [finding.cause for finding in read("\n".join(lines))] == ["illegal-access"]
 
 
+@pytest.mark.parametrize("error", ["bake.py: error: the following arguments are required: --oven", "Killed"])
+def test_a_wrapper_passes_on_what_is_no_python(error: str) -> None:
+    lines = [
+        f"22:46:0{number} | INFO    | Task run 'bake-0' - {text}" for number, text in enumerate((*OUTPUT[:2], error))
+    ]
+    assert texts(lines) == [*OUTPUT[:2], error]
+
+
+def test_the_names_of_several_hosts_are_taken_off() -> None:
+    lines = [f"oven-{name}: {line}" for line in OUTPUT for name in ("a", "b")]
+    assert texts(lines) == [line for line in OUTPUT for _ in range(2)]
+    assert [finding.cause for finding in read("\n".join(lines))] == ["illegal-access"]
+
+
 @pytest.mark.parametrize(
     "lines",
     [

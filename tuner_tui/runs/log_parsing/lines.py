@@ -116,6 +116,7 @@ MAX_PREFIXES = 4
 FILE = Path(__file__).with_name("log_lines.yaml")
 FRAGMENT = re.compile(r"\{([A-Z_]+)\}")
 QUIET_LEVELS = frozenset({"D", "I", "W"})
+FAILURE_LINES = ("exceptions", "messages-alone", "native-errors")
 
 
 @cache
@@ -184,7 +185,7 @@ def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
 
 def _is_of_failure(text: str) -> bool:
     """Whether a line is one of a traceback, names an exception or is a message of native code."""
-    return _is_of_traceback(text) or matches_any("exceptions", text) or matches_any("messages-alone", text)
+    return _is_of_traceback(text) or any(matches_any(part, text) for part in FAILURE_LINES)
 
 
 def _is_of_traceback(text: str) -> bool:

@@ -102,7 +102,7 @@ def common_prefix(lines: Sequence[str], is_of_failure: Callable[[str], bool]) ->
         rows = alike
         forms.append(form)
         ends = len(forms) if form == r"\s+" or form[-1] in PREFIX_ENDS else ends
-    shape = _compile_forms(forms[:ends], rows)
+    shape = _compile_forms(forms[:ends], rows) or _names_of_sources(sample)
     stripped = () if shape is None else (shape.sub("", line, count=1) for line in written if shape.match(line))
     if any(map(is_of_failure, stripped)):
         return shape
@@ -112,6 +112,15 @@ def common_prefix(lines: Sequence[str], is_of_failure: Callable[[str], bool]) ->
     shape = _compile_forms(forms[:ends], rows)
     is_sure = FEW_LINES <= NEARLY_ALL * len(sample) <= len(rows)
     return shape if shape is not None and is_sure and not PROGRESS.search("".join(rows[0][:ends])) else None
+
+
+def _names_of_sources(lines: Sequence[str]) -> re.Pattern[str] | None:
+    """The first words of the lines, if they are the names of a few hosts or containers that write to one log."""
+    counts = Counter(line.partition(" ")[0] for line in lines)
+    names = [name for name, count in counts.items() if count >= FEW_LINES and name[-1:] in PREFIX_ENDS]
+    if sum(counts[name] for name in names) < NEARLY_ALL * len(lines) or not names:
+        return None
+    return re.compile(rf"(?:{'|'.join(map(re.escape, names))})(?: |$)")
 
 
 def _compile_forms(forms: Sequence[str], rows: Sequence[Sequence[str]]) -> re.Pattern[str] | None:
