@@ -183,3 +183,13 @@ def test_progress_is_no_evidence_of_what_came_from_outside() -> None:
     steps = (f"{{'loss': 0.12, 'epoch': {n}}}" for n in range(20))
     long_ago = Situation(killed, 2.0, log=("loading the plates", *steps))
     assert crash_findings(long_ago)[0].evidence == ("ended by SIGKILL",)
+
+
+def test_a_traceback_says_more_than_what_was_logged_of_it() -> None:
+    logged = "2026-03-01 10:00:01,123 - ERROR - Exception: 'rim'"
+    library = '  File "/opt/env/lib/python3.11/site-packages/ovens/engine.py", line 9, in fire\n    handler(plate)'
+    program = '  File "/home/ann/bake.py", line 7, in turn\n    plate["rim"]'
+    raised = f"Traceback (most recent call last):\n{library}\n{program}\nKeyError: 'rim'"
+    (finding,) = read(f"{logged}\n{raised}")
+    assert finding.evidence[0] == "KeyError: 'rim'"
+    assert [finding] == list(read(raised))

@@ -287,6 +287,9 @@ def find_fatal_failure(
     # A package that did not compile is missing afterwards.
     built = min((each.failure.first for each in fatal if each.cause == "compile-failed"), default=len(lines))
     fatal = [each for each in fatal if each.cause != "missing-package" or each.failure.first < built]
+    # What a program logs of an exception says less than its traceback.
+    raised = {_words(match.failure) for match in fatal if match.failure.traceback} - {""}
+    fatal = [match for match in fatal if match.failure.traceback or _words(match.failure) not in raised]
     if not fatal:
         pattern = next(row for row in crash_table().signals if signal.SIGINT in row.signals)
         by_hand = (failure for failure in stops if str(failure.type).endswith("KeyboardInterrupt"))
@@ -296,6 +299,10 @@ def find_fatal_failure(
     # An exception shows the code of what native code said before it.
     shown = (match for match in fatal if match.failure.traceback and match.pattern is first.pattern)
     return first if first.failure.frames or first.pattern is None else next(shown, first)
+
+
+def _words(failure: Failure) -> str:
+    return failure.headline.partition(": ")[2]
 
 
 def _origin(match: FailureMatch) -> object:
