@@ -99,10 +99,13 @@ def test_an_optimizer_that_a_trainer_was_given_shows_its_own_values(asked: str, 
     assert transformers_trainer._optimizer_of(arguments, optimizer) == expected
 
 
-def test_a_schedule_of_the_script_is_none_of_the_arguments() -> None:
+@pytest.mark.parametrize(
+    ("warmup", "shown"), [({"warmup_steps": 5}, 5), ({"warmup_steps": 0, "warmup_ratio": 0.25}, 0.25)]
+)
+def test_a_schedule_of_the_script_is_none_of_the_arguments(warmup: dict[str, float], shown: float) -> None:
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.5)
-    arguments = SimpleNamespace(lr_scheduler_type="cosine")
+    arguments = SimpleNamespace(lr_scheduler_type="cosine", **warmup)
     asked = late_module("transformers").get_cosine_schedule_with_warmup(optimizer, 5, 20)
     other = late_module("transformers").get_linear_schedule_with_warmup(optimizer, 5, 20)
-    assert transformers_trainer._schedule_of(arguments, asked) == {"lr_scheduler_type": "cosine", "warmup_steps": 5.0}
+    assert transformers_trainer._schedule_of(arguments, asked) == {"lr_scheduler_type": "cosine", "warmup_steps": shown}
     assert transformers_trainer._schedule_of(arguments, other) == {}

@@ -166,8 +166,10 @@ def _optimizer_of(args: Any, optimizer: Any) -> dict[str, Any]:
 
 
 def _schedule_of(args: Any, scheduler: Any) -> dict[str, Any]:
-    """The kind of a schedule that transformers made, and its warm-up in steps."""
+    """The arguments for the schedule, if transformers made it from them. A warm-up below 1 is a share of the steps."""
     (function,) = {id(each): each for each in getattr(scheduler, "scheduler", scheduler).lr_lambdas}.values()
     name = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
-    is_asked = function.func.__name__.startswith(f"_get_{name}_schedule")
-    return {"lr_scheduler_type": name, "warmup_steps": float(function.keywords["num_warmup_steps"])} if is_asked else {}
+    if not function.func.__name__.startswith(f"_get_{name}_schedule"):
+        return {}
+    warmup = args.warmup_steps or getattr(args, "warmup_ratio", None)
+    return {"lr_scheduler_type": name, "warmup_steps": float(warmup or 0)}
