@@ -16,7 +16,7 @@ import pytest
 from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe, observe_forked, observed_in
 from tuner_tui.observer.site._tuner_observer import longest_batch
 from tuner_tui.observer.site._tuner_observer.trial_figures import ThroughputEstimate
-from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, OutOfMemory, Phase, TrialMeasured
+from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, InEffect, OutOfMemory, Phase, TrialMeasured
 
 pytestmark = pytest.mark.train
 
@@ -196,6 +196,12 @@ def test_a_trainer_neither_saves_nor_evaluates_nor_goes_on(trainer: tuple[Observ
     assert not observed.of(Checkpoint)
     assert not observed.of(Evaluated)
     assert not list(output.glob("**/*")) if output.exists() else True
+
+
+def test_what_only_the_trial_needs_is_no_setting_of_the_training(trainer: tuple[ObservedProcess, Path]) -> None:
+    """A winner starts from what is in effect: it must not end the saving of the training."""
+    values = {name: value for event in trainer[0].of(InEffect) for name, value in event.values.items()}
+    assert (values["save_strategy"], values["eval_strategy"]) == ("steps", "steps")
 
 
 def test_a_trainer_meets_its_longest_batches_and_evaluates_one(trainer: tuple[ObservedProcess, Path]) -> None:

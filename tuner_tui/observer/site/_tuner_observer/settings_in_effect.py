@@ -15,6 +15,9 @@ from .import_hooks import call_safely
 from .names import LIBRARIES, NAMES
 from .session import Session, version_of
 
+KEPT = "_tuner_kept"
+"""Attribute of TrainingArguments that keeps the training's values of the fields that a trial replaces."""
+
 
 def count_parameters(*models: Any, optimized: list[Any] | None = None) -> dict[str, int]:
     """The parameters of models, which may share some, as fields of a `plan` event. Without `optimized` all train.
@@ -154,9 +157,11 @@ class SettingsInEffect:
     def set_training_arguments(self, arguments: Any, conditional: dict[str, Any]) -> None:
         """Report a Trainer's arguments at once, since the first step may be the last; `conditional` come before them.
 
-        Injected fields are included: the script may have changed them after the injection.
+        Injected fields are included: the script may have changed them after the injection. Those that a trial replaced
+        are reported as they were: what only the trial needs is no setting of the training.
         """
         fields = {name: getattr(arguments, name, None) for name in (*NAMES["training_arguments"], *self.requested)}
+        fields.update((name, value) for name, value in getattr(arguments, KEPT, {}).items() if name in fields)
         values = {name: value for name, value in fields.items() if isinstance(value, (bool, int, float, str))}
         values.update(conditional)
         self._has_arguments = True

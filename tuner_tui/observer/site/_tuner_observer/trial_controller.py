@@ -26,6 +26,7 @@ from .import_hooks import call_after, call_before, call_safely, is_compiling_fun
 from .names import LIBRARIES
 from .process_exit import is_out_of_memory, redact
 from .session import Session
+from .settings_in_effect import KEPT
 from .trial_figures import GpuStopwatch, ThroughputEstimate, TrialMemory
 
 
@@ -84,9 +85,6 @@ MAX_RESTARTS = 8
 """How often a compilation may restart the measurement: torch's limit of recompilations of one function."""
 MAX_WAIT_FOR_RANKS_S = 60.0
 """A rank that is done keeps training, so that others can finish, until it is ended or this time has passed."""
-
-MAX_STEPS_KEPT = "_tuner_max_steps"
-"""Attribute of TrainingArguments that keeps the training's own `max_steps`, which a trial replaces."""
 
 
 class TrialController:
@@ -322,7 +320,7 @@ class TrialController:
 def _trainer_steps(trainer: Any) -> int | None:
     """Steps that a Hugging Face Trainer would take without the trial; None if its data has no length."""
     arguments = trainer.args
-    max_steps = getattr(arguments, MAX_STEPS_KEPT, None)
+    max_steps = getattr(arguments, KEPT, {}).get("max_steps")
     if max_steps is not None and max_steps > 0:
         return int(max_steps)
     batches = length_of(getattr(trainer.callback_handler, "train_dataloader", None))
@@ -367,10 +365,10 @@ def hook_trial(name: str, module: Any, trial: TrialController, session: Session)
 
 
 class _SilentInjection(InjectionLog):
-    """Injects without a report: these are not settings of the user. The training's own `max_steps` is kept aside."""
+    """Injects without a report: these are not settings of the user, whose values are kept aside."""
 
     def set_values(self, arguments: Any, values: dict[str, Any]) -> None:
-        arguments.__dict__.setdefault(MAX_STEPS_KEPT, getattr(arguments, "max_steps", None))
+        arguments.__dict__.setdefault(KEPT, {name: getattr(arguments, name) for name in values})
         super().set_values(arguments, values)
 
     def report(self, target: str, values: dict[str, Any], last: bool = False) -> None:
