@@ -51,9 +51,7 @@ def test_it_trains_as_the_winner_did() -> None:
     whole = tuned_preset("mine", verdict(start_job_s=41.1, best_job_s=34.9, job_steps=400), START, job, box(), "t004")
     assert whole.before == "100 samples/s, 41 s for 400 steps, 1.00 GiB, run r001"
     fewer = replace(verdict(best_job_s=26.0, job_steps=500), best=measured(366.6, job_steps=125))
-    assert (
-        tuned_preset("mine", fewer, START, job, box(), "t004").after == "366.6 samples/s, 26 s for 125 steps, run r001"
-    )
+    assert tuned_preset("mine", fewer, START, job, box(), "t004").after == "367 samples/s, 26 s for 125 steps, run r001"
     assert preset.about == "Tuned: Confirmed: 1.50×. Take 2e-3."
     assert preset.source is not None
     assert "t004" in preset.source

@@ -24,6 +24,11 @@ def format_ms(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms"
 
 
+def format_rate(rate: float) -> str:
+    """An amount a second, without an exponent: `8.82`, `147`, `12,340`."""
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+
+
 def format_percent(value: float | None, digits: int = 0, signed: bool = False) -> str:
     """A percentage: 31.4 is `31 %`. Otherwise as `format_share`."""
     if value is None:

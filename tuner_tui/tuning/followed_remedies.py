@@ -19,7 +19,7 @@ from tuner_tui.advice.expected_memory import measured_peak
 from tuner_tui.advice.finding import speed_words
 from tuner_tui.advice.settings_check import differing_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
-from tuner_tui.core.units import format_share, format_size
+from tuner_tui.core.units import format_rate, format_share, format_size
 from tuner_tui.runs.read.comparison import changed_settings
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.status import read_status
@@ -77,15 +77,20 @@ def judge_remedies(remedies: Sequence[AppliedRemedy], before: RunMeasurement, af
     changed = {name for remedy in remedies for name in remedy.before}
     answered = {remedy.cause for remedy in remedies}
     variables = {name for remedy in remedies for name in remedy.env_before}
-    reason = incomparable(before, after, changed, answered) or _not_alone(changed, variables, before, after)
+    other = _other_training(before, after, changed) or _not_alone(changed, variables, before, after)
+    reason = other or _disturbances(before, after, answered)
     measured = measured_speed(before.rates, after.rates)
     speed = None if reason else measured
+    rates = " → ".join(format_rate(statistics.fmean(run.rates or (0.0,))) for run in (before, after))
+    words = "" if measured is None else f"{speed_words(measured[0])}, {rates} samples/s"
     parts = [*_ended_failures(remedies, before, after)]
+    judged = _speed_part(remedies, measured, words)
     if reason is None:
-        parts += [_speed_part(remedies, speed), *_peak_part(remedies, before, after)]
+        parts += [judged, *_peak_part(remedies, before, after)]
+    elif not other and judged[0] == "kept" and _disturbance(answered, after):  # which adds no speed
+        parts.append(("kept", f"{judged[1]}; {reason}, so this is not exact"))
     elif not parts:
-        by_what = "" if measured is None else f"; it was {speed_words(measured[0])}, for whichever reason"
-        parts = [("not comparable", f"{reason}{by_what}")]
+        parts = [("not comparable", reason + f"; it was {words}, for whichever reason" * bool(words))]
     verdicts, sentences = zip(*parts, strict=True)
     verdict = next(name for name in ORDER if name in verdicts)
     names, titles = zip(*((remedy.name, remedy.title) for remedy in remedies), strict=True)
@@ -108,6 +113,10 @@ def incomparable(
 
     `answered` are the causes of findings that the change is for.
     """
+    return _other_training(before, after, changed) or _disturbances(before, after, answered)
+
+
+def _other_training(before: RunMeasurement, after: RunMeasurement, changed: Set[str]) -> str | None:
     first, second = before.situation, after.situation
     if first.job is None or second.job is None or not same_program(first.job, second.job):
         return f"{before.id} and {after.id} train different jobs"
@@ -116,12 +125,15 @@ def incomparable(
     models = first.state.trainable_parameters, second.state.trainable_parameters
     if None not in models and models[0] != models[1] and not any(name.startswith("peft") for name in changed):
         return f"the models differ: {models[0]:,} and {models[1]:,} trained parameters"
+    return _other_data(changed, before, after)
+
+
+def _disturbances(before: RunMeasurement, after: RunMeasurement, answered: Set[str]) -> str | None:
     disturbances = dict[str, list[str]]()
     for run in (before, after):
         if disturbance := _disturbance(answered, run):
             disturbances.setdefault(disturbance, []).append(run.id)
-    disturbed = " and ".join(f"{words} during {' and '.join(runs)}" for words, runs in disturbances.items())
-    return _other_data(changed, before, after) or disturbed or None
+    return " and ".join(f"{words} during {' and '.join(runs)}" for words, runs in disturbances.items()) or None
 
 
 def _not_alone(changed: Set[str], variables: Set[str], before: RunMeasurement, after: RunMeasurement) -> str | None:
@@ -202,12 +214,12 @@ def _ended_failures(
             yield "unknown", f"{after.id} has not come as far as {before.id}"
 
 
-def _speed_part(remedies: Sequence[AppliedRemedy], speed: tuple[float, float, float] | None) -> Judged:
+def _speed_part(remedies: Sequence[AppliedRemedy], speed: tuple[float, float, float] | None, words: str) -> Judged:
     promises = [remedy.speed for remedy in remedies if remedy.speed is not None]
     if speed is None:
         return "unknown", "too few steps to compare the speed"
     ratio, low, high = speed
-    measured = f"{speed_words(ratio)} (between {speed_words(low)} and {speed_words(high)})"
+    measured = f"{words} (between {speed_words(low)} and {speed_words(high)})"
     if not promises:
         return "unknown", f"no speed was promised, measured {measured}"
     least, most = math.prod(bound for bound, _ in promises), math.prod(bound for _, bound in promises)

@@ -12,7 +12,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tuner_tui.advice.situation import observed_values
-from tuner_tui.core.units import format_duration, format_gib
+from tuner_tui.core.units import format_duration, format_gib, format_rate
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -143,7 +143,7 @@ def _figures(measured: Measurement | None, job_s: float | None, steps: int | Non
     if measured is None or (speed := measured.throughput) is None:
         return None
     unit, steps = "samples/s" if measured.tokens_s is None else "tokens/s", measured.job_steps or steps
-    figures = [f"{speed:,.0f} {unit}" if speed >= 1000 else f"{speed:.4g} {unit}"]
+    figures = [f"{format_rate(speed)} {unit}"]
     figures += [] if job_s is None or steps is None else [f"{format_duration(job_s)} for {steps:,} steps"]
     figures += [] if measured.peak_bytes is None else [format_gib(measured.peak_bytes, 2)]
     return ", ".join([*figures, f"run {measured.run_id}"])
