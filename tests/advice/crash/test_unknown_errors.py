@@ -99,6 +99,33 @@ def test_a_wrong_kind_of_object_is_no_matter_of_releases(name: str, kind: bool) 
 
 
 @pytest.mark.parametrize(
+    ("file", "name", "remedies"),
+    [
+        ("/home/ann/bake.py", "rims", ["package-or-module"]),
+        ("/home/ann/bake.py", "rims.oven", ["submodule"]),
+        ("/home/ann/bake.py", "train_rims", ["own-module"]),
+        ("/home/ann/rims.py", "rims", ["own-module"]),
+        ("/home/ann/bake.py", "peft", ["install-package"]),
+        ("/home/ann/bake.py", "sklearn", ["install-package"]),
+        ("/opt/env/lib/python3.11/site-packages/oven/bake.py", "rims", ["install-package"]),
+    ],
+)
+def test_a_module_that_may_be_a_file_of_the_program_is_not_only_installed(
+    file: str, name: str, remedies: list[str]
+) -> None:
+    (finding,) = read(
+        f"""Traceback (most recent call last):
+  File "/home/ann/start.py", line 3, in <module>
+    import bake
+  File "{file}", line 7, in <module>
+    import {name}
+ModuleNotFoundError: No module named '{name}'
+"""
+    )
+    assert [remedy.name for remedy in finding.remedies] == remedies
+
+
+@pytest.mark.parametrize(
     ("text", "title"),
     [
         ("train.py: error: argument --size: invalid choice: 'largo' (choose from 'small', 'large')", "write large for"),
@@ -108,6 +135,10 @@ def test_a_wrong_kind_of_object_is_no_matter_of_releases(name: str, kind: bool) 
             "write max_p",
         ),
         ("train.py: error: unrecognized arguments: --ovens 3", "correct the argument or setting"),
+        (
+            "TypeError: bake() got an unexpected keyword argument 'per_device_train_batch_size'",
+            "bring the packages",
+        ),
     ],
 )
 def test_a_name_that_is_near_is_offered(text: str, title: str) -> None:

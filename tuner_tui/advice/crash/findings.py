@@ -186,9 +186,11 @@ def _near_name(cause: CrashCause, log: Sequence[str]) -> tuple[Remedy, ...]:
     failed_name = re.compile(rf"['\"]{re.escape(last)}['\"]")  # the line that failed is no list of settings
     shown = (line for above, line in pairwise(("", *log)) if not ('File "' in above or failed_name.search(line)))
     printed = {text for line in shown for text in named_groups("settings-in-output", line)} - {last}
-    options = {text.replace("-", "_") for text in FIELDS} - {last.replace("-", "_")}
-    for names, where in ((listed, "the message lists"), (options, "settings have"), (printed, "the output shows")):
-        near = difflib.get_close_matches(last, names, n=1, cutoff=0.8)
+    plain = last.replace("-", "_")
+    options = {text.replace("-", "_") for text in FIELDS} - {plain}
+    lists = ((listed, "the message lists", 0.8), (options, "settings have", 0.9), (printed, "the output shows", 0.8))
+    for names, where, cutoff in lists:
+        near = difflib.get_close_matches(plain, names, n=1, cutoff=cutoff)
         if near:
             return (remedy("near-name", near=near[0], name=last, where=where),)
     return ()

@@ -81,6 +81,8 @@ def matching_releases(situation: Situation, where: str | None) -> tuple[Remedy, 
     """How to bring releases together; `where` is a renamed argument, or the packages that take part."""
     if is_renamed_or_removed(where):
         return (*argument_ladder(situation, where), *matching_releases(situation, None))
+    if _may_be_of_program(situation, where):
+        return (remedy("submodule", package=where),)
     names = [] if where is None else [read_part("distributions").get(name, name) for name in where.split(", ")]
     update = f" (`pip install -U {' '.join(names)}`)" if names else ""
     cache = "; then delete unsloth_compiled_cache" if any("unsloth" in line for line in situation.log) else ""
@@ -129,13 +131,20 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
         remedy("install-package", package=package, distribution=name, python=python),
         *climb("without-package", situation, name),
     )
-    folder = re.compile(rf"[/\\]{re.escape(name)}[/\\](__init__\.py)?")
     # A folder of this name within an installed package (torch/utils/tensorboard) is not the missing one.
     shown = "\n".join(line for line in situation.log if not re.search("-packages|://", line))
-    if matches := [*folder.finditer(shown)]:
-        return (remedy("own-module"), *(() if any(match[1] for match in matches) else install))
-    is_imported = name == where and "No module named" in shown
-    return (*install, *climb("own-package", situation, "joined" if "_" in name else None)) if is_imported else install
+    if ends := re.findall(rf"[/\\]{re.escape(name)}([/\\]__init__\.py|\.py\b|[/\\])", shown):
+        return (remedy("own-module"), *(() if max(map(len, ends)) > 1 else install))
+    if name != where or not _may_be_of_program(situation, name):
+        return install
+    return (remedy("package-or-module", package=name, python=python), *install[1:])
+
+
+def _may_be_of_program(situation: Situation, name: str | None) -> bool:
+    """Whether a module that the program's own code does not find may be a file of the program as well as a package."""
+    own = rf"File \"(?!.*(?:-packages|<frozen)).*(?:\n(?!.*File \").*)*\n.*No module named '{name}[.']"
+    known = (*read_part("distributions"), *read_part("packages")["names"])
+    return name not in known and re.search(own, "\n".join(situation.log)) is not None
 
 
 def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
