@@ -39,17 +39,15 @@ def checks(
 ) -> dict[str, PreflightCheck]:
     files = FileSystem(
         exists=lambda name: name in there,
-        can_write=lambda name: name != "/read-only",
         free_bytes=lambda name: int(free_gib * GIB),
         find_program=lambda name: None if name == "axolotl" and "axolotl" not in there else f"/bin/{name}",
         missing_modules=lambda names: [name for name in names if name not in there],
     )
     tool = changes.pop("tool", None)
     file = TrainingFile(Path("/srv/my.yml"), values, parsed, JOB, tool and dialects()[tool])
-    folder = changes.pop("state_folder", "/state")
     interpreter = changes.pop("interpreter", python(accelerate="1.15.0"))
     inventory = replace(box(), **changes)
-    all_checks = file_checks(file, inventory, interpreter, files, folder)
+    all_checks = file_checks(file, inventory, interpreter, files)
     return {check.name: check for check in all_checks if check.state != "good"}
 
 
@@ -88,9 +86,6 @@ def test_the_model_the_disk_and_the_machine() -> None:
     assert (
         "4 checkpoints of about 1.4 GiB"
         in checks({}, resolved(save_total_limit=3, save_strategy="steps"), free_gib=2)["Checkpoints"].sentence
-    )
-    assert checks({}, resolved(), state_folder="/read-only")["State folder"].advice.startswith(
-        "export TUNER_STATE_DIR="
     )
     ends = checks({}, resolved(), logout_warning="systemd ends it. To keep it: `loginctl enable-linger me`.")["Logout"]
     assert ends.advice == "To keep it: `loginctl enable-linger me`."
@@ -145,13 +140,12 @@ def opened(
     job = CommandJob(command=tuple(command.split()), apply="hf-args", dialect="hf-args", cwd=str(folder))
     files = FileSystem(
         exists=lambda name: True,
-        can_write=lambda name: True,
         free_bytes=lambda name: None,
         find_program=lambda name: name,
         missing_modules=lambda names: [name for name in names if name not in ("torch", "os")],
     )
     file = TrainingFile(path, {}, resolved(), job, dialects()["hf-args"], notes)
-    return [*file_checks(file, box(make_gpu("T4"), make_gpu("T4")), python(), files, str(folder))]
+    return [*file_checks(file, box(make_gpu("T4"), make_gpu("T4")), python(), files)]
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,12 @@ def test_a_good_box_has_nothing_but_good_marks() -> None:
     [
         (box(T4, shm_mib=64), "Shared memory", "warning", "64.0 MiB are free"),
         (box(T4, disk=Space("/runs", GIB, GIB // 2)), "Disk", "wrong", "0.5 GiB are free in /runs"),
+        (
+            box(T4, disk=Space("/runs", GIB, GIB, writable=False)),
+            "State folder",
+            "wrong",
+            "/runs, where runs are stored",
+        ),
         (box(T4, cores=64, quota=2.0), "Cores", "warning", "2 cores are usable, of 64"),
         (box(T4, cores=2), "Cores", "warning", "competes"),
         (box(T4, ram_gib=2), "Memory", "warning", "2.0 GiB"),

@@ -39,6 +39,10 @@ def test_memory_and_its_limit(tmp_path: Path):
 
 
 def test_space_of_a_folder_that_is_not_made_yet_is_that_of_where_it_will_be(tmp_path: Path):
+    (tmp_path / "file").touch()
+    below = read_space(tmp_path / "file" / "yet")
+    assert below is not None
+    assert not below.writable
     space = read_space(tmp_path / "not" / "yet")
     assert space is not None
     assert space.path == str(tmp_path / "not" / "yet")

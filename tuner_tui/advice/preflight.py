@@ -148,8 +148,9 @@ def host_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
     if shm is not None:
         yield _check("shm", "good" if shm.free_bytes >= SMALL_SHM_BYTES else None, free=format_size(shm.free_bytes))
     if disk is not None:
-        is_enough = disk.free_bytes >= DISK_FREE_BYTES
-        yield _check("disk", "good" if is_enough else None, free=disk.free_bytes / GIB, folder=disk.path)
+        row = "disk" if disk.writable else "state folder"
+        state: CheckState | None = "good" if disk.writable and disk.free_bytes >= DISK_FREE_BYTES else None
+        yield _check(row, state, free=disk.free_bytes / GIB, folder=disk.path)
 
 
 def offload_checks(inventory: Inventory, settings: Settings, job: Job) -> Iterator[PreflightCheck]:
@@ -230,7 +231,6 @@ class FileSystem(Struct, frozen=True):
     """What the checks ask the machine. Paths are relative to the folder that the training starts in."""
 
     exists: Callable[[str], bool]
-    can_write: Callable[[str], bool]
     free_bytes: Callable[[str], int | None]
     find_program: Callable[[str], str | None]
     missing_modules: Callable[[Sequence[str]], Collection[str]]
@@ -248,7 +248,7 @@ class TrainingFile(Struct, frozen=True):
 
 
 def file_checks(
-    file: TrainingFile, inventory: Inventory, interpreter: Interpreter, files: FileSystem, state_folder: str
+    file: TrainingFile, inventory: Inventory, interpreter: Interpreter, files: FileSystem
 ) -> tuple[PreflightCheck, ...]:
     """The checks of one file, in the order in which a training would fail."""
     modelled = modelled_job(file.job)
@@ -264,7 +264,6 @@ def file_checks(
         *path_checks(file, files),
         *length_checks(file.resolved, shape),
         *checkpoint_checks(file, shape, files),
-        *([] if files.can_write(state_folder) else [_check("state folder", folder=state_folder)]),
         *logout_checks(inventory),
     )
 

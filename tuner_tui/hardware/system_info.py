@@ -167,7 +167,8 @@ def read_space(folder: Path) -> Space | None:
         except OSError:
             continue
         total_bytes, free_bytes = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
-        return Space(str(folder), total_bytes, free_bytes, os.access(ancestor, os.W_OK | os.X_OK))
+        writable = ancestor.is_dir() and os.access(ancestor, os.W_OK | os.X_OK)  # root may write to any file
+        return Space(str(folder), total_bytes, free_bytes, writable)
     return None
 
 

@@ -34,7 +34,6 @@ from tuner_tui.hardware.system_info import read_space
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import missing_path_problem
 from tuner_tui.runs.log_parsing.failures import is_log
-from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
 from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.model import format_value
@@ -101,7 +100,7 @@ def doctor(
         training_file = TrainingFile(path, file_values, chosen, job, dialect, loaded.notes)
         cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
         local = local_files(cwd, machine.interpreter.path)
-        checks = (*checks, *file_checks(training_file, machine.inventory, machine.interpreter, local, str(state_dir())))
+        checks = (*checks, *file_checks(training_file, machine.inventory, machine.interpreter, local))
     print_report(checks, as_json, (line for check in checks for line in _check_lines(check)))
     if any(check.state == "wrong" for check in checks):
         raise typer.Exit(ExitCode.FAILED)
@@ -141,7 +140,6 @@ def local_files(cwd: Path, python: str) -> FileSystem:
 
     return FileSystem(
         exists=lambda name: os.path.exists(path(name)),  # noqa: PTH110  Path.exists raises where it may not look
-        can_write=lambda name: (space := read_space(path(name))) is not None and space.writable,
         free_bytes=lambda name: None if (space := read_space(path(name))) is None else space.free_bytes,
         find_program=shutil.which,
         missing_modules=missing,
