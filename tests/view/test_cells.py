@@ -83,6 +83,12 @@ def test_a_text_is_not_cut_within_a_quotation_or_brackets() -> None:
     assert shorten_phrases(text, 50) == "torch sees no GPU"
 
 
+def test_a_label_alone_is_not_what_is_left_of_a_text() -> None:
+    text = "r005: own code after the step takes 71 % of the time in save_state, line 12 of fine.py"
+    assert shorten_phrases(text, 40) == "r005: own code after the step takes 71 …"
+    assert shorten_phrases(text, 75) == "r005: own code after the step takes 71 % of the time in save_state"
+
+
 def test_a_wide_character_cut_in_two_leaves_a_blank() -> None:
     assert plain_text(crop(line("a日b"), 2, 4)) == " b"
     assert cut_text("日本", 3) == "日 "

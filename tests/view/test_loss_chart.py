@@ -76,6 +76,19 @@ def test_a_forecast_has_a_range_and_begins_with_a_third_of_the_run() -> None:
     assert not any("–" in row for row in texts(scene()._replace(live=False)))
 
 
+def test_a_wide_forecast_does_not_flatten_the_curve() -> None:
+    steps = tuple(float(step) for step in range(10, 460, 10))
+    ys = tuple(6.134 - step / 450 * 0.016 + 0.003 * math.sin(7 * step) for step in steps)
+    level = LossScene(Series("loss", "", steps, ys), Series("eval loss", ""), 900, live=True)
+    rows = texts(level)[1:-1]
+    ends = [float(row.split("┤")[0]) for row in rows if "┤" in row]
+    assert ends[0] - ends[-1] <= 3 * (max(ys) - min(ys))
+    assert sum(any("⠀" < sign <= "⣿" for sign in row[10:45]) for row in rows) >= 4, "rows of what is measured"
+    assert sum(any("⠀" < sign <= "⣿" for sign in row[-20:]) for row in rows) >= 1, "the cone is cut, not left out"
+    label = next(row for row in rows if "–" in row)
+    assert float(label.split()[-1]) > ends[0]
+
+
 def test_spikes_and_losses_that_are_no_number_are_marked_where_they_happened() -> None:
     spiked = texts(scene(400, {300: 40.0, 350: None}))
     assert not any("▴" in row or "✗" in row for row in texts(scene()))

@@ -152,15 +152,16 @@ def shorten(text: str, width: int) -> str:
 LEAST_END = 8
 """Cells of the end of a command that say something."""
 PHRASE_STARTS = (" than ", " as the ", ": ", ", ", " · ", "; ", " (")
+LEAST_PHRASES = 1 / 3  # of the width, or hardly more than a label may be left
 
 
 def shorten_phrases(text: str, width: int) -> str:
-    """Return `text` in at most `width` cells: without its last phrases if that is enough, else shortened with `…`."""
+    """Return `text` in at most `width` cells: without its last phrases if enough is left, else shortened with `…`."""
     short = text
     while text_width(short) > width or (short != text and _is_open(short)):
-        if not any(phrase in short for phrase in PHRASE_STARTS):
+        short = short[: max(0, *map(short.rfind, PHRASE_STARTS))]
+        if text_width(short) < width * LEAST_PHRASES:
             return shorten(text, width)
-        short = short[: max(map(short.rfind, PHRASE_STARTS))]
     return short
 
 

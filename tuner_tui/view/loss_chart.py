@@ -24,6 +24,8 @@ SMOOTHED_SHARE = 1 / 40
 """Share of the points on either side of a point that are averaged to smooth it."""
 FORECASTS_A_RUN = 50
 """How often a run has a new forecast: one that moves with each point cannot be read, and costs bytes."""
+FORECAST_ROOM = 0.5
+"""Spans of what is measured that its axis has for the forecast above and below it, or the curve would be a flat row."""
 SPIKE_DEVIATIONS, SPIKE_SHARE = 8.0, 0.5
 """A spike is that many median deviations above the smoothed loss, and that share of it; judgement."""
 MOST_EVALUATIONS = 16
@@ -72,7 +74,7 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
     xs, ys = scene.loss.xs, scene.loss.ys
     smoothed = smooth(xs, ys)
     forecast = _forecast(scene)
-    curves = [Curve("", xs, ys, "dim", "points"), *_forecast_curves(forecast), Curve("", xs, smoothed)]
+    curves = [Curve("", xs, ys, "dim", "points"), Curve("", xs, smoothed)]
     evaluations = Curve("", scene.evaluations.xs, scene.evaluations.ys).points
     shown = [y for y in smoothed if y is not None] + [y for _, y in evaluations]
     best = min(evaluations, key=itemgetter(1), default=None)
@@ -81,7 +83,6 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         curves.append(Curve("", scene.evaluations.xs, scene.evaluations.ys, "second", "dashed"))
         marks = [mark for mark in marks if mark.text == EVALUATION]
     if forecast is not None:
-        shown += [forecast.low, forecast.high]
         span = f"forecast {f.significant(forecast.low)} – {f.significant(forecast.high)}"
         marks.append(Mark(forecast.end, forecast.high, span, "curve"))
     earlier = scene.earlier
@@ -94,6 +95,10 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         marks.append(Mark(xs[0], math.inf, RESUMED, "dim"))
     y_range = loss_range(shown, [y for y in ys if y is not None and math.isfinite(y)]) if shown else None
     low, top = y_range or (-math.inf, math.inf)
+    if y_range and forecast is not None:
+        room = (top - low) * FORECAST_ROOM
+        y_range = low, top = axis_range([low, top, max(low - room, forecast.low), min(top + room, forecast.high)])
+        curves[:0] = _forecast_curves(forecast, low, top)
     if y_range and before:  # upright, from the label to the axis
         curves.insert(0, Curve("", (xs[0],) * FEW_POINTS, (low, *[top] * (FEW_POINTS - 1)), "dim"))
     marks = _trouble_marks(xs, ys, smoothed, top) + marks
@@ -102,8 +107,7 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         end = axis_end(max((curve.xs[-1] for curve in curves if curve.xs), default=0.0), scene.last_step)
         past_xs = tuple(x for x in earlier.loss.xs if x <= end)
         past_ys = smooth(earlier.loss.xs, earlier.loss.ys)[: len(past_xs)]
-        kept = tuple(y if y is not None and low <= y <= top else None for y in past_ys)
-        curves.insert(0, Curve("", past_xs, kept, "dim", "dotted"))
+        curves.insert(0, Curve("", past_xs, _within(past_ys, low, top), "dim", "dotted"))
     axes = Axes(f.significant, scene.last_step, y_range=y_range, margin=LABEL - 1)
     return tuple(curves), axes, tuple(marks)
 
@@ -145,19 +149,22 @@ def _cached_forecast(xs: tuple[float, ...], ys: tuple[float | None, ...], end: f
     return forecast_loss(xs, ys, end)
 
 
-def _forecast_curves(forecast: LossForecast | None) -> list[Curve]:
-    """Return value and range over the steps left, bent as the logarithm of the step."""
-    if forecast is None:
-        return []
+def _forecast_curves(forecast: LossForecast, low: float, top: float) -> list[Curve]:
+    """Return value and range over the steps left, bent as the logarithm of the step, as far as they are on the axis."""
     since, now, end = forecast.since, forecast.now, forecast.end
     steps = tuple(since + (end - since) * n / 20 for n in range(21))
     ways = [math.log(step / since) / math.log(end / since) for step in steps]
 
     def curve(last: float, style: Style, pattern: str) -> Curve:
-        return Curve("", steps, tuple(now + (last - now) * way for way in ways), style, pattern)  # type: ignore[arg-type]
+        ys = _within([now + (last - now) * way for way in ways], low, top)
+        return Curve("", steps, ys, style, pattern)  # type: ignore[arg-type]
 
     edges = [curve(last, "gauge", "dotted") for last in (forecast.low, forecast.high)]
     return [*edges, curve(forecast.value, "curve", "dashed")]
+
+
+def _within(ys: Sequence[float | None], low: float, top: float) -> tuple[float | None, ...]:
+    return tuple(y if y is not None and low <= y <= top else None for y in ys)
 
 
 @lru_cache(maxsize=8)
