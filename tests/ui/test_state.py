@@ -19,6 +19,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.records import DEMO, JobFacts
 from tuner_tui.ui.state import SettingChange, UiState
+from tuner_tui.ui.status_text import next_training
 from tuner_tui.view.settings_form import DataParallel, ValueInEffect
 
 T4 = make_gpu("T4", gib=15.0)
@@ -227,6 +228,8 @@ def test_findings_of_another_training_than_that_of_the_settings_name_their_run()
     assert [state.findings_shown[0].sentence for state in (same, other)] == [
         "Training waits for data", "r004: Training waits for data",
     ]  # fmt: skip
+    script = ran.with_config(replace(opened(None), job=CommandJob(command=("python", "wait.py"))))
+    assert [next_training(state) for state in (same, script)] == [(), (("t", "train python wait.py"),)]
 
 
 def test_a_remedy_of_the_environment_is_recorded_and_taken_back() -> None:

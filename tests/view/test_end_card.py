@@ -56,6 +56,11 @@ def test_a_run_with_a_remedy_says_whether_it_helped_and_how_to_take_it_back() ->
     assert "U" not in dict(next_keys(shown))  # it was taken back
 
 
+def test_the_key_names_another_training_that_is_set_now() -> None:
+    assert dict(next_keys(scene()))["t"] == "run again"
+    assert "t train python wait.py" in " ".join(lines(scene(start=("t", "train python wait.py")), 80))
+
+
 @pytest.mark.parametrize(
     ("speeds", "text"),
     [

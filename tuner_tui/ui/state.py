@@ -395,14 +395,18 @@ class UiState(Struct, frozen=True):
         return tuple(SettingChange(name, now.get(name, NOT_SET), value or NOT_SET) for name, value in changed.items())
 
     @property
+    def trains_another(self) -> bool:
+        """Whether the settings are those of another training than the followed run."""
+        record = None if self.view is None else self.view.record
+        return record is not None and self.loaded is not None and not self.loaded.trains(record.job)
+
+    @property
     def findings_shown(self) -> tuple[Finding, ...]:
         """The findings of the followed run, which is named where the settings are those of another training.
 
         A remedy whose values the settings have now cannot be applied again.
         """
-        record, run = None if self.view is None else self.view.record, ""
-        if record is not None and self.loaded is not None and not self.loaded.trains(record.job):
-            run = f"{record.id}: "
+        run = f"{self.folder.name}: " if self.folder is not None and self.trains_another else ""
 
         def shown(remedy: Remedy) -> Remedy:
             if self.editing is None or not remedy.can_apply or self.changes_by(remedy):

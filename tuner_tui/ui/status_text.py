@@ -152,12 +152,19 @@ def idle_line(state: UiState) -> str:
         return tuning_sentence(state.tuning)
     if state.loaded is None:
         return READING
-    preset, command = state.loaded.preset, shlex.join(getattr(state.loaded.job, "command", ()))
-    trains = "the demo" if preset == DEMO else shorten(command, TITLE_WIDTH) or preset or "these settings"
     live = live_elsewhere(state)
     first = "No run open" if state.recent else "tuner-tui sets up, starts and watches trainings"
     first = first if live is None else f"{recent_text(live, LEAST_TITLE)}{OPEN_IT}"
-    return f"{first} · {f't: train {trains}' if command != COMMAND_TO_NAME else 'e: name the command'}"
+    return f"{first} · {': '.join(_next_key(state.loaded))}"
+
+
+def _next_key(loaded: TrainingConfig) -> tuple[str, str]:
+    """Return the key for the next training, and what it does."""
+    command = shlex.join(getattr(loaded.job, "command", ()))
+    if command == COMMAND_TO_NAME:
+        return "e", "name the command"
+    trains = "the demo" if loaded.preset == DEMO else shorten(command, TITLE_WIDTH) or loaded.preset or "these settings"
+    return "t", f"train {trains}"
 
 
 def live_elsewhere(state: UiState) -> RunRow | None:
@@ -189,12 +196,16 @@ FIRST_KEYS, MORE_KEYS = (tuple(GLOSSARIES[name]) for name in ("first keys", "mor
 
 
 def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
-    """Return what would be trained, as pairs of a label and a text, while no run is shown."""
+    """Return what would be trained, as pairs of a label and a text, while no run is shown.
+
+    With one that trained something else it is the key for that.
+    """
     loaded, editing = state.loaded, state.editing
     if loaded is None or editing is None:
         return ()  # the status line says that it is read
     if state.folder is not None:
-        return (("run", READING),)
+        another = (_next_key(loaded),) if state.trains_another else ()
+        return (("run", READING),) if state.view is None else another
     job, settings = loaded.job, editing.current.settings
     about = None if loaded.base is None else loaded.base.about
     command = shlex.join(getattr(job, "command", ()))

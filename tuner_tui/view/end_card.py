@@ -55,6 +55,7 @@ class EndScene(NamedTuple):
     """A run that has ended, with its name and what trained.
 
     `context` is None until it was read. `can_take_back`: the settings still have what a remedy of the run changed.
+    `start` is the key that trains what is set now, and what that does.
     """
 
     state: RunState
@@ -66,6 +67,7 @@ class EndScene(NamedTuple):
     sample: Sample | None = None
     record: RunRecord | None = None
     can_take_back: bool = False
+    start: tuple[str, str] = ("t", "run again")
 
 
 def end_scene(name: str, view: RunView, context: RunContext | None, findings: Sequence[Finding]) -> EndScene:
@@ -274,7 +276,7 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
     """Return the keys that matter after this end, the most useful first, and what they do."""
     best = best_choice(scene)
     keys = [("R", "resume from the checkpoint")] if can_resume(scene) else []
-    keys.append(("t", "run again"))
+    keys.append(scene.start)
     if best is not None and best[1].can_apply:
         title = best[1].title
         if can_retry(*best):

@@ -89,7 +89,8 @@ class LivePanel(Canvas, can_focus=True):
         from tuner_tui.view.end_card import end_scene  # not needed for the first frame
 
         end = end_scene(self.run_name, view, self.context, self.findings)
-        return scene._replace(sample=self.sample, recent=self._seen, end=end._replace(can_take_back=self.can_take_back))
+        end = end._replace(can_take_back=self.can_take_back, start=next(iter(self.next_training), end.start))
+        return scene._replace(sample=self.sample, recent=self._seen, end=end)
 
     def _is_behind(self, sample: Sample) -> bool:
         """True if the samples of the run's supervisor have stopped; until then they are shown instead of our own."""
