@@ -12,10 +12,12 @@ from textual.theme import Theme
 
 from tests.fakes.ui_backend import FakeBox
 from tests.ui.pilots import on_screen, press_to, screen_text
+from tuner_tui.ui.screens.dialogs import InspectionScreen
 from tuner_tui.ui.terminal.base_app import SharedStylesheet
 from tuner_tui.ui.terminal.base_widgets import VARIABLES
 from tuner_tui.ui.terminal.cell_writer import Ascii, to_ascii
 from tuner_tui.ui.theme import DARK, LIGHT, SIXTEEN, THEMES
+from tuner_tui.view.charts import BarPart, stacked_bar
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Mn", "Me", "Cf"))))
@@ -82,6 +84,22 @@ async def test_without_colours_the_page_behind_a_dialog_stays_in_sight() -> None
     async with on_screen(FakeBox(), colour=False) as pilot:
         await press_to(pilot, "Job", "e")
         assert "1 Settings" in screen_text(pilot.app)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+async def test_without_colours_signs_tell_the_parts_of_a_bar_from_one_another(colour: bool) -> None:
+    parts = [
+        BarPart("data", 0.45, "fill-third"),
+        BarPart("compute", 0.5, "fill-curve"),
+        BarPart("x", 0.05, "fill-good"),
+    ]
+    async with on_screen(FakeBox(), colour=colour) as pilot:
+        bar, legend = stacked_bar(parts, 40)
+        await pilot.app.push_screen(InspectionScreen("Bars", lambda _: [bar, *legend]))
+        await pilot.pause()
+        shown = screen_text(pilot.app)
+    assert ("▏data 45 % :::::::▏compute 50 %       ▏" in shown) != colour
+    assert ("# x 5 %" in shown) != colour, "and in the legend"
 
 
 def test_rules_are_parsed_once_for_the_same_colours() -> None:

@@ -79,6 +79,18 @@ VARIABLES = {
 SHADE_SHARES = {"low": 0.35, "mid": 0.55, "high": 0.75}
 """How much of the colour the shades of an area have; the rest is background."""
 
+PATTERNS: Mapping[str, str] = {
+    "fill-dim": "-", "fill-third": ":", "fill-strong": "%", "fill-fourth": "+", "fill-gauge": "/", "fill-second": "=",
+    "fill-good": "#", "fill-warn": "!", "fill-bad": "x",
+}  # fmt: skip
+"""What tells the parts of a bar, and their places in its legend, from one another without colours."""
+
+
+def patterned(text: str, sign: str) -> str:
+    """Return the fill `text` with `sign` in place of the blanks behind its words."""
+    words = text.rstrip(" ")
+    return f"{words}{' ' * bool(words)}".ljust(len(text), sign)[: len(text)]
+
 
 def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
     """Return the style `name` of cells with the colours of a theme."""
@@ -186,7 +198,9 @@ class Canvas(Widget):
             return Strip.blank(width, self._style(""))
         # Drawn for another width if a frame comes before the change of size does.
         cells = self._lines[y] if width == self._width else fit(self._lines[y], width)
-        return Strip([Segment(text, self._style(style)) for text, style in cells], width)
+        signs = PATTERNS if self.app.no_color else {}
+        texts = (text if style not in signs else patterned(text, signs[style]) for text, style in cells)
+        return Strip([Segment(text, self._style(style)) for text, (_, style) in zip(texts, cells, strict=True)], width)
 
     def _style(self, name: str) -> RichStyle:
         if name not in self._styles:
