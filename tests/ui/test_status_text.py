@@ -198,6 +198,14 @@ def test_a_start_whose_torch_has_no_cuda_says_which_command_shows_it() -> None:
     assert "not used" not in hardware_summary(machine, INTERPRETER)
 
 
+def test_the_gpus_of_a_start_are_named_once_it_is_known_whether_torch_uses_them() -> None:
+    machine = box(make_gpu(index=0), make_gpu(index=1))
+    state = UiState(inventory=machine).with_config(opened())
+    assert "GPUs" not in dict(next_training(state))
+    on_cpu = replace(state, interpreter=python("2.13.0+cpu", None))
+    assert dict(next_training(on_cpu))["GPUs"] == "1 process on the CPU · g changes it"
+
+
 LARGE = BuiltinJob(task="causal-lm", model="meta-llama/Llama-3.2-1B")
 
 

@@ -222,7 +222,8 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
         ("data", " · ".join(part for part in (job.data, f"at most {f.count(most)} samples" if most else "") if part)),
         ("length", "" if command else length),
         ("settings", " · ".join(values)),
-        ("GPUs", f"{processes_text(state)} · g changes it" if startable_gpus(state) > 1 else ""),
+        # Only once it is known whether torch there uses them.
+        ("GPUs", f"{processes_text(state)} · g changes it" if state.interpreter and startable_gpus(state) > 1 else ""),
     )
     shown = tuple((label, text) for label, text in pairs if text)
     recent = tuple(("" if at else "runs", recent_text(run)) for at, run in enumerate(state.recent))

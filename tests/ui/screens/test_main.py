@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, opened
 from tests.ui.pilots import (
@@ -163,6 +163,14 @@ async def test_numbers_tab_and_clicks_go_to_the_panels() -> None:
         await pilot.press("escape")
         await pilot.click(PageTabs, offset=(16, 0))
         assert main.page == "live"
+
+
+async def test_slash_searches_the_settings_while_there_is_no_output() -> None:
+    async with on_screen(FakeBox(), size=(80, 24)) as pilot:
+        await pilot.press("alt+2", "slash", *"warm")
+        assert app_of(pilot).main.page == "settings"
+        assert isinstance(pilot.app.focused, Input)
+        assert pilot.app.focused.value == "warm"
 
 
 async def test_the_footer_shows_what_can_be_done_and_takes_clicks() -> None:

@@ -13,6 +13,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input
 
+from tuner_tui.core.text import end_at_word
 from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.panels.arrangement import BELOW, BRIEF_ROWS, PAGES, STRIP, arrange, first_page, panel_title
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
@@ -238,13 +239,16 @@ class MainScreen(FullScreen):
         live.window = following_window(live.window)
 
     def action_search(self) -> None:
-        self.show_page("output")
-        self.query_one(OutputPanel).action_find()
+        """Search the output, or the settings while there is none."""
+        has_output = self.log_window is not None and self.log_window.lines
+        self.show_page("output" if has_output else "settings")
+        (self.query_one(OutputPanel).action_find if has_output else self.query_one(SettingsPanel).action_find)()
 
     def action_error(self) -> None:
         self.show_page("output")
         quoted = (finding.evidence[0] for finding in self.findings if finding.severity == "failed" and finding.evidence)
-        error = next((text for text in quoted if "Error:" in text), "Error:").partition("…")[0][:SEARCHED]
+        error = next((text for text in quoted if "Error:" in text), "Error:")
+        error = end_at_word(error, SEARCHED).partition("…")[0].rstrip()
         output, window = self.query_one(OutputPanel), self.log_window
         lines = window.lines if window is not None and window.at_start and window.at_end else ()
         if lines and not any(error.lower() in text.lower() for text in lines):
