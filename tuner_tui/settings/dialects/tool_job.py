@@ -285,7 +285,7 @@ def _commands_in(
     text_file: Path, text: str, config: Path, programs: Collection[str], is_any: bool
 ) -> list[tuple[Sequence[str], dict[str, str]]]:
     """The commands of a text, each with its variables; with `is_any` also one of a shell script that lacks a value."""
-    text = pattern_of("random_port").sub("", text)
+    text = pattern_of("left_out_of_commands").sub("", text)
     commands = [*_command_lines(text, text_file == config, text_file.suffix == ".md", programs)]
     holds_commands = text_file.name == "Makefile" or text_file.suffix in SCRIPT_FORMS.keys() - {".py"}
     if text_file != config and holds_commands:
@@ -309,10 +309,12 @@ def _with_launcher(words: tuple[str, ...], path: Path) -> Started:
             if is_same and not launchers.isdisjoint(given[:start]) and not any(map(_is_open, given[:start])):
                 launched.add((tuple(given[:start]), text_file.absolute().parent))
     ((before, folder),) = launched if len(launched) == 1 else ((words[:1], None),)
-    package = package_import(script).rpartition(" ")[2].strip(".") if before == ("python",) else ""
-    if package:
-        root = next(folder.parent for folder in script.parents if folder.name == package)
-        return ("python", "-m", ".".join(script.relative_to(root).with_suffix("").parts), *words[2:]), {}, root
+    if before == ("python",) and (begin := package_import(script)):
+        name = begin.rpartition(" ")[2].strip(".")
+        tops = (up for up in script.parents if up.name == name or not (name or (up.parent / "__init__.py").exists()))
+        root = next(tops).parent
+        started = ("python", "-m", ".".join(script.relative_to(root).with_suffix("").parts), *words[2:])
+        return (started, {"PYTHONPATH": "src:$PYTHONPATH"}, root.parent) if root.name == "src" else (started, {}, root)
     return (*before, *words[1:]), {}, folder
 
 
