@@ -178,3 +178,14 @@ def test_a_trainer_takes_its_seed_from_its_arguments(tmp_path: Path) -> None:
         "Trainer(model=model, args=args).train()\n"
     )
     assert training(tmp_path, "python train.py --max_steps 3", train_py=script).settings == {"max_steps": 3}
+
+
+def test_how_often_deepspeed_prints_is_no_setting_of_the_command(tmp_path: Path) -> None:
+    imported = training(
+        tmp_path, "deepspeed train.py --config a.yaml --deepspeed_config ds.json",
+        a_yaml="lr: 0.1\nlogging_steps: 50\n",
+        ds_json='{"steps_per_print": 2000, "gradient_clipping": 0.5, "zero_optimization": {"stage": 2}}',
+        train_py="config.lr, config.logging_steps\nloss.backward()\n",
+    )  # fmt: skip
+    assert imported.settings == {"learning_rate": 0.1, "logging_steps": 50, "max_grad_norm": 0.5}
+    assert imported.sources["logging_steps"] == "a.yaml"

@@ -399,10 +399,11 @@ def required_packages(values: Mapping[str, Any]) -> dict[str, str]:
     table = read_data_file(REQUIREMENTS)
     packages: dict[str, str] = {}
     leaves = [*_leaves(values)]
+    off = tuple(f"{re.sub('use_', '', key)}_" for key, value in leaves if value is False)
     for key, value in leaves:
         word = str(value).strip().lower()
-        if any(key.endswith(f".{other}") for other, _ in leaves):
-            continue  # of a variant that nothing here chooses
+        if key.startswith(off) or any(key.endswith(f".{other}") for other, _ in leaves):
+            continue  # of a switch that is off, or of a variant that nothing here chooses
         for row in table["packages"]:
             asks = re.search(row["value"], word) if "value" in row else word not in table["off_words"]
             if asks and re.fullmatch(row["key"], key.rpartition(".")[2]):

@@ -85,8 +85,10 @@ def read_command(words: Sequence[str], folder: Path, env: Mapping[str, str] | No
     tools = [dialect_of_command(words), *(file.dialect for file in files.values() if file.dialect is not None)]
     evaluates = ["no", *(tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults)]
     given = settings_of_options(options)
-    of_files = {name: value for file in files.values() for name, value in file.preset.settings.items()}
-    origins = {name: path.name for path, file in files.items() for name in file.preset.settings if name not in given}
+    printing = {path: "logging_steps" for path, file in files.items() if file.dialect and file.dialect.of_launcher}
+    rows = [(path, row) for path, file in files.items() for row in file.preset.settings.items()]
+    rows = [(path, row) for path, row in rows if row[0] != printing.get(path)]  # how often DeepSpeed itself prints
+    of_files, origins = dict(row for _, row in rows), {row[0]: path.name for path, row in rows if row[0] not in given}
     jobs = [file.preset.job or file.training for path in (*configurations, *scripts) if (file := files.get(path))]
     named = (model_among({"model": job.model}) for job in jobs if job is not None)
     names = (model_among(options), *named, *map(_default_model, sources))

@@ -103,7 +103,7 @@ def test_import_saves_no_preset_without_settings_or_a_command(call, tmp_path):
     refused = call("import", str(makefile), "--name", "two")
     assert refused.exit_code == 2
     assert "gives no setting and no whole command" in refused.output
-    assert "it starts 2 trainings: first, second" in refused.output
+    assert "it has 2 parts that train: first, second" in refused.output
     assert not preset_path("two").exists()
     makefile.write_text("first:\n\tpython train.py --data a\n")
     assert call("import", str(makefile), "--name", "two").exit_code == 0

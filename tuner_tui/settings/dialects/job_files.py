@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -236,12 +237,13 @@ def _best_command(
     if len(by_words) < 2:
         return next((replace(file, more=(*file.more, *also)) for _, file in by_words.values()), None)
     names = ", ".join(dict.fromkeys((*(name.strip() for name, _ in reversed(by_words.values())), *also)))
-    several = f"it starts {len(by_words) + len(also)} trainings: {shorten_text(names, LONGEST_NAMES)}"
+    several = f"it has {len(by_words) + len(also)} parts that train: {shorten_text(names, LONGEST_NAMES)}"
     first, *others = (file for _, file in reversed(by_words.values()))
     shared = dict(item for item in first.values.items() if all(item in file.values.items() for file in others))
     # A file that commands of several programs name has no one use.
     is_same = {script_of(file.words) for file in others} == {script_of(first.words)}
-    words = tuple(word for word in first.words if is_same and all(word in file.words for file in others))
+    kept = [word if all(word in file.words for file in others) else "" for word in first.words if is_same]
+    words = tuple(word or "$" for before, word in pairwise(("", *kept)) if word or before[:1] == "-")
     return replace(first, values=shared, words=words or first.words[:1], command=(), incomplete=(several,))
 
 
