@@ -63,6 +63,24 @@ def test_a_log_has_the_cause_that_a_person_would_name(output: Output) -> None:
     assert output.remedy is None or output.remedy in findings[0].remedies[0].title
 
 
+def test_native_code_has_its_reason_from_the_line_above_not_from_an_address() -> None:
+    (finding,) = read(
+        "[libplate ERROR external/plates/src/plate.cc:42] rims.proto cannot be registered\n"
+        "terminate called after throwing an instance of 'plates::FatalException'\n"
+        "  what():  CHECK failed: rims: \n"
+        "https://symbolize.example/r/?trace=7a80dd07fd3c,5ab82e3a7b8f&map= \n"
+        "*** SIGABRT received by PID 367 (TID 367) on cpu 95 from PID 367; stack trace: ***"
+    )
+    assert "https://" not in finding.sentence
+    assert any("rims.proto cannot be registered" in text for text in finding.evidence)
+
+
+def test_a_notice_of_the_launcher_is_no_last_word() -> None:
+    notice = "WARNING:torch.distributed.run:\n***\nSetting OMP_NUM_THREADS environment variable for each process"
+    assert read(f"baking 7 plates\n{notice}\n***") == ()
+    assert len(read(f"Error: failed to bake the plates on oven-7\n{notice}\n***")) == 1
+
+
 @pytest.mark.parametrize("line", HEALTHY_LINES)
 def test_a_word_in_an_output_is_not_a_crash(line: str) -> None:
     for log in (line, HEALTHY_START + line + "\n" + HEALTHY_END):

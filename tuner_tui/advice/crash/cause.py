@@ -102,7 +102,7 @@ def find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | N
         case "exit":
             return _cause_from_exit(judgement, lines, state.exited is not None and state.exited.oom_kill is False)
     if state.exited is None and not any(matches_any("success", line.text) for line in lines):
-        last = [line for line in lines if re.match(r"(?!Traceback)\S", line.text)][-LOOKBACK_LINES:]
+        last = [line for line in lines if not pattern_of("notices").match(line.text)][-LOOKBACK_LINES:]
         went_on = any(reports_progress(line.text) for line in last)
         farewells = [line for line in last if not went_on and pattern_of("farewells").search(line.text)]
         return _cause_from_logged_error(farewells) or _cause_from_last_lines(last)
@@ -167,7 +167,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         cause, sentence = _explain_without_pattern(failure, role, explanation, checks.refusal)
     evidence = _evidence(match, judgement.launcher, ranks)
     evidence = evidence if reason is None else (evidence[0], quote_log(reason), *evidence[1:])
-    hint, is_empty = _hint_before(words, before, is_open=pattern is None and explanation is not None)
+    hint, is_empty = _hint_before(words, before, is_open=topic == "native-crash" or (not pattern and bool(explanation)))
     if hint is not None:
         logged = remedy("logged-before", hint=quote_log(hint, 120))
         evidence, checks = (*evidence, quote_log(hint)), CallChecks((logged, *checks.remedies), say_demand=True)

@@ -26,7 +26,7 @@ MARKS = re.compile(r"\s*([~^]+)\s*$")
 """What underlines the part of a source line that failed."""
 MAX_DRAWN_LINES = 600
 MAX_INTERJECTED = 20
-ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when \w+ \S+$|^(?:terminate called|<stack|Non-OK\S*) .*")
+ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when \w+ \S+$|^(?:terminate called |<stack|Non-OK|http).*")
 """The end of a line after which the message proper follows; Keras puts its own words before that."""
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
 THREAD = re.compile(r"^Exception in thread ")
@@ -300,11 +300,11 @@ class _ExceptionParser:
             last = [after.text for after in self.lines[self.position : self.position + MAX_MESSAGE_LINES]]
             is_all = len(last) < MAX_MESSAGE_LINES and all(matches_any("prose", text) for text in last)
             return is_all or matches_any("announcements", before) or matches_any("advice", self._next_text())
-        begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME))
-        begins = begins or matches_any("links", line.text) or matches_any("drawn", line.text)
-        goes_on = BAR.search(line.text) or reports_progress(line.text) or matches_any("handled", line.text)
-        ignored = matches_any("ignored-exceptions", line.text) or matches_any("launcher-errors", line.text)
-        return not (line.level or goes_on or begins or ignored or line.text.startswith("{'"))
+        text, kinds = line.text, ("links", "drawn", "handled", "ignored-exceptions", "launcher-errors")
+        is_whole = matches_any("whole-messages", f"{before}\n{text}")
+        is_other = any(matches_any(kind, text) for kind in kinds) or BAR.search(text) or reports_progress(text)
+        begins = any(start.match(text) for start in (TRACEBACK, THREAD, FRAME))
+        return not (line.level or is_whole or is_other or begins or text.startswith("{'"))
 
     def _next_text(self) -> str:
         return next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
