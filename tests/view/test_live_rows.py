@@ -356,7 +356,7 @@ def test_an_end_is_told_without_what_the_allocator_printed(sentence: str, limit:
 
 
 def test_parts_of_a_loss_stand_below_it_by_name() -> None:
-    state = replace(running(), loss=0.75, loss_parts={"loss_d": 1.5, "loss_g": 4.0})
+    state = replace(running(), loss=0.75, logged_parts={"loss_d": 1.5, "loss_g": 4.0})
     rows = start_text(state)
     position = next(index for index, row in enumerate(rows) if row.startswith("loss"))
     assert rows[position + 1] == "parts     loss_d 1.5000 · loss_g 4.0000"

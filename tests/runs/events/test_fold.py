@@ -238,6 +238,21 @@ def test_a_loss_that_proves_to_be_one_of_several_optimizers_is_a_part() -> None:
     assert fold_all(RunState(), [printed, parts, printed]).loss is None
 
 
+def test_losses_that_are_printed_under_other_names_are_shown_once() -> None:
+    called = ev.Metrics(t=2.0, rank=0, step=2, source=ev.BACKWARD, parts={"ld": 0.4, "lg": 0.9})
+    printed = [
+        ev.Metrics(t=3.0, step=2, source="log lines", loss=value, part=True, parts={name: value})
+        for name, value in {"loss_d": 0.41, "loss_g": 0.88}.items()
+    ]
+    for story in ([called, *printed], [*printed, called]):
+        history = HistoryBuilder()
+        for event in story:
+            history.add(event)
+        assert fold_all(RunState(), story).loss_parts == {"loss_d": 0.41, "loss_g": 0.88}
+        assert [series.name for series in history.history().logged] == ["loss d", "loss g"]
+    assert fold_all(RunState(), [called, printed[0]]).loss_parts == {"ld": 0.4, "lg": 0.9}
+
+
 def test_the_chart_of_the_loss_has_no_points_of_a_part() -> None:
     history = HistoryBuilder()
     for step in (1, 2):

@@ -27,7 +27,6 @@ from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_percent, format_share, format_short_duration, format_size
 from tuner_tui.hardware.driver import format_xid, xid_meaning
-from tuner_tui.runs.events.types import Steps
 
 HARMFUL_THROTTLE_REASONS = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")
 """Throttle reasons that are not configured, unlike a power cap or fixed clocks."""
@@ -98,7 +97,8 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
     retries = max((counters.alloc_retries or 0 for counters in situation.state.counters), default=0)
     # The driver counts what PyTorch's allocator caches as used, although the next batch can have it. A training on
     # batches of many lengths fills its GPU that way and never runs out. With several ranks the least cache counts.
-    cached = min(map(_cached_bytes, situation.state.counters), default=0)
+    peaks = ((each.reserved_peak_bytes, each.allocated_peak_bytes) for each in situation.state.counters)
+    cached = min((0 if None in (held, used) else max(0, (held or 0) - (used or 0)) for held, used in peaks), default=0)
     for figures in gpu_figures(situation, samples[-1:]):
         used, total = (figures[0].memory_used_bytes, figures[0].memory_total_bytes) if figures else (None, None)
         full = thresholds.VRAM_NEAR_LIMIT_SHARE * (total or 0)
@@ -118,13 +118,6 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
             free=format_size(total - used + cached),
         )  # fmt: skip
     return None
-
-
-def _cached_bytes(counters: Steps) -> int:
-    """What the allocator reserved beyond the peak of all tensors; 0 if it was not measured."""
-    if counters.reserved_peak_bytes is None or counters.allocated_peak_bytes is None:
-        return 0
-    return max(0, counters.reserved_peak_bytes - counters.allocated_peak_bytes)
 
 
 def gpu_underused(situation: Situation) -> Finding | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -97,7 +96,9 @@ def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...
     leaks = [MemoryLeak("gpu", growth, rank) for rank, growth in on_gpus if growth is not None]
     on_host = [growth for rank in ranks if (growth := find_growth(rank.anonymous_minima, least)) is not None]
     if on_host:
-        leaks.append(MemoryLeak("host", _total_growth(on_host)))
+        bytes_a_step, total_bytes, steps, from_bytes = zip(*map(astuple, on_host), strict=True)
+        growth = MemoryGrowth(sum(bytes_a_step), sum(total_bytes), max(steps), sum(from_bytes))
+        leaks.append(MemoryLeak("host", growth))
     floor, share = thresholds.LEAK_BYTES, thresholds.LEAK_SHARE
     return tuple(leak for leak in leaks if leak.growth.total_bytes >= max(floor, share * leak.growth.from_bytes))
 
@@ -108,11 +109,6 @@ def leak_before_oom(situation: Situation, location: MemoryLocation) -> MemoryLea
     share = thresholds.LEAK_SHARE_AT_END
     leaks = (leak for leak in find_memory_leaks(situation, thresholds.LEAK_WINDOWS_AT_END) if leak.location == location)
     return next((leak for leak in leaks if leak.growth.total_bytes >= share * leak.growth.from_bytes), None)
-
-
-def _total_growth(growths: Sequence[MemoryGrowth]) -> MemoryGrowth:
-    bytes_a_step, total_bytes, steps, from_bytes = zip(*map(astuple, growths), strict=True)
-    return MemoryGrowth(sum(bytes_a_step), sum(total_bytes), max(steps), sum(from_bytes))
 
 
 def memory_grows(situation: Situation) -> Finding | None:

@@ -108,7 +108,9 @@ def diverged(situation: Situation) -> Finding | None:
         evaluated = [(record.evaluation.get("eval_loss"), number > risen) for number, record in enumerate(records)]
     rate = situation.state.in_effect.get("learning_rate")
     # Where the evaluation improves, the training minimizes something else by now, such as an annealed weight.
-    if loss is None or not math.isfinite(loss) or (trend.diverged and _improves(evaluated)):
+    losses = [(value, is_after) for value, is_after in evaluated if value is not None]
+    improves = len(losses) > 1 and losses[-1] == (min(losses)[0], True)
+    if loss is None or not math.isfinite(loss) or (trend.diverged and improves):
         return None
     if trend.diverged:
         evidence = f"the last {trend.high} losses logged are {DIVERGED:g} times the lowest, {trend.lowest:.4g}, or more"
@@ -117,12 +119,6 @@ def diverged(situation: Situation) -> Finding | None:
     else:
         return None
     return finding("diverged", situation, evidence, loss=f"{loss:,.4g}")
-
-
-def _improves(evaluated: Sequence[tuple[float | None, bool]]) -> bool:
-    """Whether the last loss of several evaluations is their lowest, and is from after the rise of the training's."""
-    losses = [(loss, is_after) for loss, is_after in evaluated if loss is not None]
-    return len(losses) > 1 and losses[-1] == (min(losses)[0], True)
 
 
 def no_effect(situation: Situation) -> Finding | None:

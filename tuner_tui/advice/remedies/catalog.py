@@ -61,6 +61,7 @@ def remedies_for(
     name = topic if topic is not None and (topic in COMPUTED or has_ladder(topic)) else cause
     climbed = climb(name, situation, where, role) if has_ladder(name) else ()
     offers = COMPUTED[name](situation, where) if name in COMPUTED else climbed
+    now = {} if situation.settings is None else structs.asdict(situation.settings)
     remedies = [
         corrected(
             replace(reached, peak=expected_peak(situation, offer.change), batch_note=_batch_note(situation, offer)),
@@ -68,7 +69,7 @@ def remedies_for(
             situation.run,
         )
         for offer in offers
-        if changes_something(offer, situation)
+        if not (now and offer.change and offer.change.items() <= now.items())
         and all(map(situation.is_known, offer.change.keys() & RELATIVE_FIELDS))
         and (reached := reachable(offer, situation)) is not None
     ]
@@ -145,14 +146,6 @@ def _contended_cores(situation: Situation, where: str | None) -> tuple[Remedy, .
     threads = situation.state.in_effect.get("cpu_threads")
     is_few = isinstance(threads, int) and where is not None and threads <= int(where)
     return climb("end-others" if is_few else "cpu-contended", situation, where)
-
-
-def changes_something(remedy: Remedy, situation: Situation) -> bool:
-    """Whether the remedy changes the current settings; True for advice without a change."""
-    if situation.settings is None or not remedy.change:
-        return True
-    now = structs.asdict(situation.settings)
-    return any(now.get(name) != value for name, value in remedy.change.items())
 
 
 def reachable(remedy: Remedy, situation: Situation) -> Remedy | None:

@@ -256,22 +256,16 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     )
     step = _step(state, before, event)
     changed: dict[str, Any] = {"ranks": {**state.ranks, number: after}, "step": step, "source": event.source}
-    changed |= _without_wrong_guess(state, step)
+    if state.total_guessed and state.total_steps is not None and step > state.total_steps:
+        # By one step it is a loop that counts from 0 to the last.
+        wrong = {"total_steps": None, "total_guessed": False, "planned_epochs": None}
+        changed |= {"total_steps": step} if step == state.total_steps + 1 else wrong
     if event.printed and state.follows_rank(event.rank):
         printed = sorted({*state.printed, *event.printed}, key=lambda loss: loss[::-1])
         changed["printed"] = tuple(printed[-RECENT_PRINTED_STEPS:])
     if before.latest is None or event.own_steps > before.latest.own_steps or first:
         changed |= _stepped(state, event)
     return replace(state, **changed)
-
-
-def _without_wrong_guess(state: RunState, step: int) -> dict[str, Any]:
-    """Drops a guessed length that the training exceeds; by one step it is a loop that counts from 0 to the last."""
-    if not state.total_guessed or state.total_steps is None or step <= state.total_steps:
-        return {}
-    if step == state.total_steps + 1:
-        return {"total_steps": step}
-    return {"total_steps": None, "total_guessed": False, "planned_epochs": None}
 
 
 def _stepped(state: RunState, event: ev.Steps) -> dict[str, Any]:
@@ -295,7 +289,9 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
         since = state.zero_rate_since
         changed["zero_rate_since"] = None if event.learning_rate else event.step if since is None else since
     trust = ev.trust(event.source, event.summary, event.part)
-    parts = changed["loss_parts"] = {**state.loss_parts, **event.parts}
+    name = "backward_parts" if event.source == ev.BACKWARD else "logged_parts"
+    changed[name] = {**getattr(state, name), **event.parts}
+    parts = max(changed[name], state.loss_parts, key=len)
     of_optimizers = event.source == ev.BACKWARD and bool(event.parts)
     if (of_optimizers and state.loss_trust <= 0) or (state.loss_trust < 0 and len(parts) > 1):
         changed |= {"loss": None, "loss_trend": LossTrend(), "loss_trust": 0}  # it was one of them

@@ -365,6 +365,7 @@ class HistoryBuilder:
         self._series = {name: DownsampledSeries(series) for name, series in empty if isinstance(series, Series)}
         self._results: dict[str, DownsampledSeries] = {}
         self._logged: dict[str, DownsampledSeries] = {}
+        self._backward: dict[str, DownsampledSeries] = {}
         self._evaluated_step: int | None = None
         self._ranks: dict[int, _RankCounters] = {}
         self._loss_trust = -1
@@ -386,9 +387,10 @@ class HistoryBuilder:
     def history(self) -> History:
         """The history so far; the same object until an event is added."""
         if self._built is None:
-            results, logged = (tuple(metric.series() for metric in of.values()) for of in (self._results, self._logged))
-            shown = {name: series.series() for name, series in self._series.items()}
-            self._built = History(**shown, results=results, logged=logged)
+            shown = self._logged if len(self._parts) >= len(self._backward) else {**self._backward, **self._logged}
+            results, logged = (tuple(metric.series() for metric in of.values()) for of in (self._results, shown))
+            always = {name: series.series() for name, series in self._series.items()}
+            self._built = History(**always, results=results, logged=logged)
         return self._built
 
     def _add_evaluation(self, event: Evaluated) -> None:
@@ -410,11 +412,11 @@ class HistoryBuilder:
         # Losses of two sources differ (one batch, a mean of the last hundred), so a plot has only those of the best
         # source.
         new_trust = trust(event.source, event.summary, event.part)
-        _add_each(self._logged, event.step, {**event.parts, **event.others})
-        if event.parts:
-            self._parts.update(event.parts)
-            if len(self._parts) > 1 and self._loss_trust <= (0 if event.source == BACKWARD else -1):
-                self._begin_loss(0)  # it was one of them
+        is_backward = event.source == BACKWARD
+        _add_each(self._backward if is_backward else self._logged, event.step, {**event.parts, **event.others})
+        self._parts.update(() if is_backward else event.parts)
+        if event.parts and (is_backward or len(self._parts) > 1) and self._loss_trust <= is_backward - 1:
+            self._begin_loss(0)  # it was one of them
         if event.loss is not None and new_trust >= self._loss_trust:
             if new_trust > self._loss_trust:
                 self._begin_loss(new_trust)

@@ -163,7 +163,8 @@ class RunState(Struct, frozen=True):
     nothing trained. `printed`: see `Steps`.
     `loss_trust`: the `trust` in the source of the loss; `not_finite_since`: the step from which on the loss is nan or
     infinite, if one has seen it become so; `zero_rate_since`: the step since which the learning rate is 0;
-    `loss_parts`: losses whose names say that they are parts of it. `options` and `switches` are those of the script's
+    `logged_parts`: losses whose names say that they are parts of it, `backward_parts` those that `backward` was called
+    on for several optimizers. `options` and `switches` are those of the script's
     argument parsers. `saved` is what the script itself saved last. `unobserved`: why the observer does not run.
     `fell_back`: the fallback continued the run; `fallback_ended`: why it did not.
     """
@@ -190,7 +191,8 @@ class RunState(Struct, frozen=True):
     loss: float | None = None
     loss_trust: int = 0
     not_finite_since: int | None = None
-    loss_parts: Mapping[str, float] = field(default_factory=dict)
+    logged_parts: Mapping[str, float] = field(default_factory=dict)
+    backward_parts: Mapping[str, float] = field(default_factory=dict)
     loss_trend: LossTrend = LossTrend()
     learning_rate: float | None = None
     zero_rate_since: int | None = None
@@ -304,6 +306,11 @@ class RunState(Struct, frozen=True):
         if latest is None or latest.epoch_batch is None or latest.epoch_batches is None:
             return None
         return latest.epoch_batch, latest.epoch_batches
+
+    @property
+    def loss_parts(self) -> Mapping[str, float]:
+        """The losses of which there are several, each once: by the names that are logged, if they are all."""
+        return max(self.logged_parts, self.backward_parts, key=len)
 
     @property
     def ended_without_step(self) -> bool:
