@@ -441,6 +441,7 @@ def test_jumps_of_the_loss_that_share_a_row_are_a_finding() -> None:
         "loss-spikes",
         "The loss jumped in 4 steps, each time with rows 8 to 11 of the data",
     )
+    assert (finding.severity, finding.confidence) == ("hint", "possible"), "hard rows are shared by jumps as well"
 
 
 def test_ranks_that_train_on_the_same_rows_are_a_finding_unless_they_share_a_model() -> None:

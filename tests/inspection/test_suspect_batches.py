@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -49,6 +50,26 @@ def test_two_random_jumps_share_rows_by_chance() -> None:
     assert len(suspects.suspects) == 2
     assert suspects.common_rows == ()
     assert shared
+
+
+@pytest.mark.parametrize(("size", "common"), [(16, ()), (2, (3, 4))])
+def test_the_more_rows_and_jumps_there_are_the_more_are_shared_by_chance(size: int, common: tuple[int, ...]) -> None:
+    """Two rows are in two of six jumps each, as happens by chance with large batches and not with small ones."""
+    fresh = itertools.count(5)
+    batches = [StepBatch(n, 0, 1, (1.0,), (tuple(itertools.islice(fresh, size)),)) for n in range(1, 20_000 // size)]
+    for jump, bad_row in enumerate((3, 4, 5, 3, 4, 6)):
+        batch = batches[100 * (jump + 1)]
+        batches[batch.step - 1] = replace(batch, losses=(9.0,), rows=((bad_row, *batch.rows_of(None)[1:]),))
+    suspects = find_suspects(batches, failed=False)
+    assert (len(suspects.suspects), suspects.common_rows) == (6, common)
+    assert not common or (len(suspects.sharing), suspects.common_names) == (4, "one of rows 3, 4")
+
+
+def test_many_jumps_are_the_tail_of_the_losses() -> None:
+    batches = shuffled_epochs(4, 50.0)
+    high = [replace(each, losses=(49.0,)) if each.step % 7 == 0 else each for each in batches]
+    assert find_suspects(batches, failed=False).common_rows == (BAD_ROW,)
+    assert find_suspects(high, failed=False).common_rows == ()
 
 
 def test_ranks_that_train_on_the_same_rows_had_one_jump() -> None:

@@ -23,14 +23,14 @@ FindingRule = Callable[[Situation], Finding | None]
 
 RULES: tuple[FindingRule, ...] = (
     gpu.lost_gpu, gpu.driver_error, step_time.stalled, non_finite.non_finite_values, non_finite.diverged,
-    non_finite.loss_spikes, non_finite.no_effect, memory.memory_grows, memory.swapping, step_time.cpu_contended,
+    non_finite.no_effect, memory.memory_grows, memory.swapping, step_time.cpu_contended,
     step_time.data_wait, step_time.slow_rank, step_time.evaluation_share, step_time.save_share, gpu.throttled,
     gpu.other_process, not_applied.not_resumed, not_applied.unfaithful_resume, not_applied.same_data,
     not_applied.shared_output, step_time.no_steps, not_applied.settings_not_in_effect, not_applied.fallback_cannot_act,
     not_applied.not_observed, non_finite.loss_scale, memory.host_memory_near_limit, memory.small_shm,
     memory.disk_nearly_full, gpu.gpu_memory_near_limit, gpu.compiling, gpu.recompiled, gpu.gpu_underused,
     gpu.launch_bound, step_time.own_code, step_time.between_steps, gpu.slow_kernels, gpu.gpu_memory_unused,
-    step_time.padding, step_time.worker_warning,
+    step_time.padding, step_time.worker_warning, non_finite.loss_spikes,
 )  # fmt: skip
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
 breakdown of a step come before rules on single figures."""

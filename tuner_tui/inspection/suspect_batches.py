@@ -27,9 +27,10 @@ MIN_COMMON = 2
 """Spikes that a row must have been in to be named alone."""
 MIN_GUILTY_SHARE = 0.8
 """Of the steps that a row was in: in so many of them the loss was a spike."""
-MOST_BY_CHANCE = 0.05
-"""Rows that as many random batches would share: with more the rows in common say nothing."""
+MOST_BY_CHANCE = 0.01
+"""Rows that as many of the spikes would share if batches were random: with more the rows in common say nothing."""
 MOST_SPIKES = 50
+"""More are the long tail of the losses, which hard rows are in, and no exception that a row would explain."""
 ROSE, LAST_STEPS, FEW_STEPS = 2.0, 3, 3
 """A loss that is so many times the usual one in one of the last steps before it is not finite has risen (judgement)."""
 SAME_LOSS = 1e-3
@@ -110,6 +111,12 @@ class Suspects(Struct, frozen=True):
         """The spikes that had the common rows."""
         return tuple(batch for batch in self.of_kind("spike") if not set(self.common_rows).isdisjoint(batch.rows))
 
+    @property
+    def common_names(self) -> str:
+        """The common rows in words: `rows 4, 5` if each sharing spike had all of them, else `one of rows 4, 5`."""
+        is_all = all(set(self.common_rows) <= set(batch.rows) for batch in self.sharing)
+        return f"{'' if is_all else 'one of '}{name_rows(self.common_rows)}"
+
     def of_kind(self, kind: Kind) -> tuple[Suspect, ...]:
         return tuple(suspect for suspect in self.suspects if suspect.kind == kind)
 
@@ -141,8 +148,9 @@ def find_suspects(batches: Sequence[StepBatch], failed: bool) -> Suspects:
     finished = [batch for batch in healthy if not batch.unfinished]
     ranks = sorted({batch.rank for batch in finished})
     spikes = chain.from_iterable(_spikes([batch for batch in finished if batch.rank == rank]) for rank in ranks)
-    suspects = sorted(spikes, key=lambda suspect: -suspect.prominence)[:MOST_SPIKES]
-    common = _common_rows(suspects, healthy)
+    highest = sorted(spikes, key=lambda suspect: -suspect.prominence)
+    suspects = highest[:MOST_SPIKES]
+    common = _common_rows(suspects, healthy) if suspects == highest else ()
     if first is not None:
         at = _broken(first)
         suspects.insert(0, Suspect("not finite", first, first.rows_of(at), None if at is None else first.losses[at]))
@@ -201,12 +209,12 @@ def _common_rows(suspects: Sequence[Suspect], batches: Sequence[StepBatch]) -> t
     """Rows that were in several suspects and, as good as, in no other step."""
     in_suspects = Counter(row for suspect in suspects for row in set(suspect.rows))
     in_all = Counter(row for batch in batches for row in set(batch.rows_of(None)))
-    size = len(in_suspects) and in_suspects.total() / len(suspects)
+    share = in_suspects.total() / max(1, len(suspects) * len(in_all))
     guilty = [
         row
         for row, count in in_suspects.items()
         if count >= max(MIN_COMMON, MIN_GUILTY_SHARE * in_all[row])
-        and float(len(in_all) * (size / max(1, len(in_all))) ** count) < MOST_BY_CHANCE
+        and len(in_all) * math.comb(len(suspects), count) * math.pow(share, count) < MOST_BY_CHANCE
     ]
     most = max((in_suspects[row] for row in guilty), default=0)
     return tuple(sorted(row for row in guilty if in_suspects[row] == most))

@@ -16,7 +16,6 @@ from tuner_tui.advice.findings.run_metrics import process_steps
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.computed import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
-from tuner_tui.inspection.suspect_batches import name_rows
 from tuner_tui.runs.events.run_state import DIVERGED, LossTrend
 from tuner_tui.runs.log_parsing.lines import Confidence, LogLine, parse_lines
 from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_line
@@ -142,11 +141,9 @@ SPIKES_SHOWN = 3
 
 
 def loss_spikes(situation: Situation) -> Finding | None:
-    spikes, rows = situation.suspects.sharing, situation.suspects.common_rows
-    if not rows:  # single spikes are noise, or batches that are merely hard
-        return None
-    evidence = [spike.sentence for spike in spikes[:SPIKES_SHOWN]]
-    return finding("loss-spikes", situation, *evidence, times=len(spikes), rows=name_rows(rows))
+    spikes, rows = situation.suspects.sharing, situation.suspects.common_names
+    evidence = [spike.sentence for spike in spikes[:SPIKES_SHOWN]]  # single ones are noise, or batches merely hard
+    return finding("loss-spikes", situation, *evidence, times=len(spikes), rows=rows) if spikes else None
 
 
 def with_suspects(findings: Sequence[Finding], situation: Situation) -> list[Finding]:

@@ -11,7 +11,7 @@ from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_report
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.text import format_table, wrap_text
-from tuner_tui.inspection.suspect_batches import StepBatch, name_rows
+from tuner_tui.inspection.suspect_batches import StepBatch
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.recorded_batches import read_batches, read_replay, read_suspects
 
@@ -50,7 +50,7 @@ def batches(
     steps = {"first_step": recorded[0].step, "last_step": recorded[-1].step}
     lines = [f"Steps {_span(recorded)} are recorded."]
     if suspects.common_rows:
-        lines.append(f"{len(suspects.sharing)} jumps of the loss share {name_rows(suspects.common_rows)}.")
+        lines.append(f"{len(suspects.sharing)} jumps of the loss were each with {suspects.common_names}.")
     if replay is not None:
         lines.append(replay.sentence)
     lines += [f"- {suspect.sentence}" for suspect in suspects.suspects[:SUSPECTS_SHOWN]]
