@@ -398,21 +398,33 @@ def _with_command(
 
 def without_unread(values: Mapping[str, Any], programs: Sequence[Path]) -> Mapping[str, Any]:
     """The values of a configuration without what its program never mentions: alternatives to sections that it reads,
-    and the name of a model next to keys most of which it reads.
+    and the name of a model next to keys most of which it reads. A key for the chosen method, or one that the program
+    reads rather than another, takes the place of the other.
     """
     sources = "".join(map(source_of, programs))
     words = {word for names in pattern_of("keys_of_source").findall(sources) for word in names}
     sections = {key: value for key, value in values.items() if isinstance(value, dict)}
     read = {key for name in sections.keys() & words for key in sections[name]}
     unread = {name for name in sections.keys() - words if len(read & sections[name].keys()) > 1}
-    of_model = leaf_pattern("|".join(dialects()["own-script"].model_keys))
+    of_model, rather = (
+        leaf_pattern("|".join(dialects()["own-script"].model_keys)),
+        pattern_of("rather").findall(sources),
+    )
+    preferred = dict[str, Any]()
     for prefix, section in (("", values), *((f"{name}.", sections[name]) for name in sections)):
         missing = {key for key in section if str(key) not in words}
         models = (f"{prefix}{key}" for key in missing - sections.keys() if 2 * len(missing) <= len(section))
         unread |= {key for key in models if of_model.search(key) and not names_of_transformers([key])}
-    kept = with_references(values) if unread else dict(values)
-    for key in unread:
-        set_nested(kept, key.split("."), None)
+        method = next((f"{section[key]}_" for key in words_of("chooses_method") if key in section), "$")
+        pairs = [
+            *rather,
+            *((str(key), str(key).removeprefix(method)) for key in section if str(key).startswith(method)),
+        ]
+        preferred |= {prefix + other: section[key] for key, other in pairs if section.get(key) and other in section}
+    changed = dict.fromkeys(unread) | preferred
+    kept = with_references(values) if changed else dict(values)
+    for key, value in changed.items():
+        set_nested(kept, key.split("."), value)
     return kept
 
 

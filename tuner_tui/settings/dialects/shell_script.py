@@ -160,7 +160,7 @@ def read_shell(text: str, source: str) -> ToolFile:
 
     Variables that the script sets are put in; a command that needs others is not given, only its options.
     """
-    text = _with_sourced(text, Path(source).absolute())
+    text = pattern_of("code_with_command").sub(_command_of_code, _with_sourced(text, Path(source).absolute()))
     best = _find_command(text, Path(source).absolute().parent)
     if not best.words or not _is_training(best, Path(source).absolute()):
         why = "is a shell script in which no training command was found: open the one that starts the training"
@@ -271,6 +271,15 @@ def _with_sourced(text: str, file: Path) -> str:
         return next(filter(None, map(read_source, paths)), match[0])
 
     return pattern_of("sourced").sub(sourced, text)
+
+
+def _command_of_code(code: re.Match[str]) -> str:
+    """The command that code after `python -c` builds as a list, with the variables of the shell that it reads."""
+    names = dict(pattern_of("variables_of_code").findall(code["code"]))
+    words = (word or f"{{{name}}}" for word, name in pattern_of("words_of_code").findall(code["words"]))
+    return " ".join(
+        ("python", *(re.sub(r"\{(\w+)\}", lambda part: f"${names.get(part[1], part[1])}", word) for word in words))
+    )
 
 
 def patch_shell(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
