@@ -237,7 +237,10 @@ def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None
     runner = ListedGpus([measured(100, seconds=20.0), measured(101)])
     ended = bench.tune(runner)
     assert (ended.status, ended.early) == ("finished", True)
-    assert (ended.sentence, ended.needed_minutes) == ("Time was short: the next trial needs 3 min.", 3)
+    assert (ended.sentence, ended.needed_minutes) == (
+        "Time was short: the next trial and its comparison need 3 min.",
+        3,
+    )
     assert [trial.purpose for trial in runner.ran] == ["start", "confirm"]
 
 
@@ -277,7 +280,7 @@ def test_too_little_time_for_any_trial_says_how_much_is_needed(tmp_path: Path) -
     runner = ListedGpus([])
     ended = bench.tune(runner, history)
     assert (runner.ran, ended.status, ended.early) == ([], "finished", True)
-    assert ended.sentence == "Time was short: the next trial needs 5 min."
+    assert ended.sentence == "Time was short: the next trial and its comparison need 5 min."
     assert ended.needed_minutes == 5, "forty seconds and some, two pairs and the check"
 
 

@@ -120,7 +120,7 @@ SCRIPT = CommandJob(command=("python", "t.py"))
             opened(num_train_epochs=1.0),
             MemoryOutlook(estimated(), duration=replace(TWELVE, low_samples_s=1.0)),
             "1 epoch of 37,200 samples, "
-            "time unknown: earlier runs leave too wide a range, peak memory 56 ± 2 of 80 GiB.",
+            "time not known: earlier runs leave too wide a range, peak memory 56 ± 2 of 80 GiB.",
         ),
         (
             opened(max_steps=1000),

@@ -42,7 +42,7 @@ from tests.ui.pilots import (
 )
 from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.settings.model import OriginKind
-from tuner_tui.tuning.trial import CompletedTrial, Measurement
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, WholeJob
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.records import TrialPlacement
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, parse_minutes
@@ -195,13 +195,13 @@ async def test_one_that_was_ended_early_goes_on() -> None:
 
 
 async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not() -> None:
-    short = at_its_end(trouble="Time was short: the next trial needs 45 min.", needed_minutes=45)
+    short = at_its_end(trouble="Time was short: the next trial and its comparison need 45 min.", needed_minutes=45)
     box = box_with(at_its_end(), short)
     async with on_screen(box) as pilot:
         await press_until(pilot, lambda: shown(pilot) is not None, "o")
         await press_until(pilot, lambda: "nothing to resume" in said(pilot), "R")
         await press_to(pilot, "Tunings", "r")
-        await press_until(pilot, lambda: "needs 45 min. R resumes it" in screen_text(pilot.app), "down", "enter")
+        await press_until(pilot, lambda: "need 45 min. R resumes it" in screen_text(pilot.app), "down", "enter")
         await press_to(pilot, "Resume t002", "R")
         await press_until(pilot, lambda: shown(pilot) == under_way(id="t002"), "enter")
         assert box.tuner.minutes == [45.0], "what it is known to need"
@@ -350,6 +350,10 @@ def test_the_head_says_the_best_so_far_what_is_tried_why_and_how_long_it_may_tak
     assert shown_rows[0] == (
         "2.5× faster so far: micro batch 8 → 32, accumulation 4 → 1, precision fp32 → bf16   not confirmed yet"
     )
+    tried = tuple(replace(each, measurement=replace(each.measurement, overhead_s=20.0)) for each in under_way().tried)
+    of_job = under_way(tried=tried, whole_job=WholeJob(steps=100, samples=6400.0, tokens=320_000.0))
+    first = plain_text(tuning_rows(of_job, START_S, 116)[0])
+    assert first.startswith("34 % faster over the whole job so far: "), "which the result is about, too"
     assert shown_rows[1] == "▸ trial 8 · compile off → on · 43 s · 4 min … 7 min left"
     assert shown_rows[2].startswith("why     at most 11 % faster: kernels")
 

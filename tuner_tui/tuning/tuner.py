@@ -267,7 +267,7 @@ class Tuner:
 
     def end(self, status: trial_log.TuningEndStatus, conclusion: TuningConclusion | None) -> trial_log.TuningEnded:
         minutes = None if self.needed_s is None or not self.early else minutes_for(self.needed_s)
-        more = "there was more to try" if minutes is None else f"the next trial needs {minutes} min"
+        more = "there was more to try" if minutes is None else f"the next trial and its comparison need {minutes} min"
         return trial_log.TuningEnded(
             t=self.now(),
             status=status,
@@ -313,7 +313,11 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: trial_log.TrialLog) -> tria
         context = TuningContext(record, spec, gpus.inventory, interpreter, prior)
         deadline_t = time.time() + spec.minutes * 60
         space = context.space(TrialHistory.from_entries(record.resolved.settings, entries))
-        load = OtherLoad() if record.on else _other_load(machine, spec)
+        load = OtherLoad()
+        if not record.on:
+            with closing(open_sampler(state_dir(spec.environ))) as sampler:
+                sampler.wait_ready(GPU_TIMEOUT_S)
+                load = measure_other_load(sampler.sample, machine.cpu.load_cores)
         if gpus.gpus != (None,):  # the GPUs of parallel trials are free, whatever runs on others,
             load = replace(load, gpu_share=None)
         quiet = Quiet.after(load, space.on_gpu)
@@ -351,13 +355,6 @@ def open_gpus(record: TuningRecord, folder: TuningFolder, machine: Inventory) ->
         yield LocalGpus(inventory_of_trial(machine, present), present)
     else:
         yield LocalGpus(machine)
-
-
-def _other_load(inventory: Inventory, spec: TunerSpec) -> OtherLoad:
-    """What other processes use of the machine before the first trial."""
-    with closing(open_sampler(state_dir(spec.environ))) as sampler:
-        sampler.wait_ready(GPU_TIMEOUT_S)
-        return measure_other_load(sampler.sample, inventory.cpu.load_cores)
 
 
 class TuningContext(Struct, frozen=True):

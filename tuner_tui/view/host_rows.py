@@ -57,21 +57,16 @@ def host_gauges(sample: Sample, width: int) -> list[Line]:
         TextSpan(align_right(format_percent(host.cpu_pct), CPU_TEXT), "strong"),
     )
     memory = line(TextSpan("RAM ", "strong"), gauge(used, each, full or "second"), TextSpan(ram, full))
-    swap = _swap_rows(host, width)
+    text = f"swap {f.short_size(host.swap_used_bytes)} used"
+    text += f", {f.mb_s(host.swap_in_bytes_s)} MB/s in: memory is short" if host.swap_in_bytes_s else ""
+    swaps = host.swap_used_bytes or host.swap_in_bytes_s
+    swap = [line(TextSpan(shorten(text, width), "bad" if host.swap_in_bytes_s else "dim"))] if swaps else []
     if each < NARROWEST_HOST_GAUGE:
         return [cpu, memory, *swap]
     rows = [line(cpu, "  ", memory, TextSpan(same_row, "dim")), *swap]
     if work and not same_row:
         rows.append(line(TextSpan(shorten(work, width), "dim")))
     return rows
-
-
-def _swap_rows(host: HostSample, width: int) -> list[Line]:
-    if not host.swap_used_bytes and not host.swap_in_bytes_s:
-        return []
-    text = f"swap {f.short_size(host.swap_used_bytes)} used"
-    text += f", {f.mb_s(host.swap_in_bytes_s)} MB/s in: memory is short" if host.swap_in_bytes_s else ""
-    return [line(TextSpan(shorten(text, width), "bad" if host.swap_in_bytes_s else "dim"))]
 
 
 def _disk_rows(host: HostSample, width: int) -> list[Line]:

@@ -135,18 +135,13 @@ def _heading(scene: LossScene, width: int) -> Line:
 
 def _forecast(scene: LossScene) -> LossForecast | None:
     """Return the forecast from the points up to the last fiftieth of the run."""
+    from tuner_tui.runs.events.loss_forecast import forecast_loss  # not needed for the first frame
+
     if not scene.live or not scene.last_step or not scene.loss.xs:
         return None
     part = scene.last_step / FORECASTS_A_RUN
     count = sum(x <= scene.loss.xs[-1] // part * part for x in scene.loss.xs)
-    return _cached_forecast(scene.loss.xs[:count], scene.loss.ys[:count], scene.last_step)
-
-
-@lru_cache(maxsize=4)
-def _cached_forecast(xs: tuple[float, ...], ys: tuple[float | None, ...], end: float) -> LossForecast | None:
-    from tuner_tui.runs.events.loss_forecast import forecast_loss  # not needed for the first frame
-
-    return forecast_loss(xs, ys, end)
+    return forecast_loss(scene.loss.xs[:count], scene.loss.ys[:count], scene.last_step)
 
 
 def _forecast_curves(forecast: LossForecast, low: float, top: float) -> list[Curve]:

@@ -205,17 +205,19 @@ def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Line
 def _best_rows(view: TuningView, width: int) -> list[Line]:
     """Return the best settings so far in one sentence, until there is a conclusion."""
     standing = TuningSummary.of(view)
-    best, start = standing.results.best, standing.given and standing.rate_of(standing.given)
-    if best is None or standing.given is None or not start or best.throughput is None:
+    best, given = standing.results.best, standing.given
+    start = None if given is None else standing.results.get(given)
+    if best is None or given is None or start is None or not start.speed or not best.speed:
         return []
-    others = any(completed.trial.settings != standing.given for completed in view.tried)
-    if best.settings == standing.given:
+    others = any(completed.trial.settings != given for completed in view.tried)
+    if best.settings == given:
         noise = f"by more than the noise of {format_share(standing.results.noise)}"
         return wrapped_rows(f"Nothing is faster than the current settings so far {noise}.", width, "dim") * others
-    gain = f"{f.gain(best.throughput / start)} so far: "
+    whole = " over the whole job" if best.amount is not None else ""
+    gain = f"{f.gain(best.speed / start.speed)}{whole} so far: "
     pairs = sum(each.trial.purpose == "confirm" for each in view.tried) // 2
     note = f"compared in {pairs} pair{'s' * (pairs != 1)} so far" if pairs else "not confirmed yet"
-    return _sentence_rows(gain, changes_between(standing.given, best.settings), note, width)
+    return _sentence_rows(gain, changes_between(given, best.settings), note, width)
 
 
 def changes_between(start: Settings, winner: Settings) -> str:

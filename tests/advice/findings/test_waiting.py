@@ -7,7 +7,7 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from tests.fakes.situations import NOW, PID, situation, training
+from tests.fakes.situations import NOW, PID, samples, situation, training
 from tests.runs.sandbox import Sandbox, box, wait_ended
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import Finding
@@ -27,6 +27,13 @@ def test_the_processes_of_a_training_are_sampled_or_report_themselves() -> None:
     assert training_pids(situation(samples=(), state=training(pid=5, ranks=ranks))) == {5, 7}
     assert training_pids(situation(samples=(), state=training(pid=None, ranks={}))) == frozenset()
     assert training_pids(situation(state=training(pid=None, ranks={}))) == {PID + n for n in range(9)}
+
+
+@pytest.mark.parametrize(("loads", "words"), [((1.0,) * 8, "1 %"), ((88.0, 91.5, 97.0), "88 % to 97 %")])
+def test_the_loads_of_workers_are_given_once(loads: tuple[float, ...], words: str) -> None:
+    waiting = situation(samples=samples(workers=loads), state=training(rates={"data_wait_share": 0.6}))
+    evidence = [fact for finding in diagnose(waiting) for fact in finding.evidence if "workers at" in fact]
+    assert evidence == [f"workers at {words} of a core"]
 
 
 __all__ = ["box"]

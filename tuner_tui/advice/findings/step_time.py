@@ -232,12 +232,13 @@ def has_too_many_workers(situation: Situation) -> bool:
 def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:
     rates, samples = situation.state.rates, recent_samples(situation)
     loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)
+    ends = dict.fromkeys(map(format_percent, (min(loads), max(loads)) if loads else ()))
     reads = median_known(sample.host.disk_read_bytes_s for sample in samples) or 0.0
     profiled, step_s = situation.state.profiled, rates.step_time_s
     lines = (
         f"data wait {format_share(share)} of step time",
         "" if step_s is None else f"{step_s * share:.3g} of {step_s:.3g} s a step",
-        f"workers at {', '.join(map(format_percent, loads[:8]))} of a core" if loads else "",
+        f"workers at {' to '.join(ends)} of a core" if loads else "",
         "" if busy is None else f"GPU busy {format_percent(busy)}",
         "" if cpu is None else f"CPU {format_percent(cpu)} busy",
         f"the disk reads {reads / 1e6:.0f} MB/s" if reads >= thresholds.DISK_BUSY_BYTES_S else "",

@@ -411,12 +411,6 @@ LARGEST_RATES = (("deberta-v3-large", 1e-5), ("deberta", 4e-5))
 """The largest rate of the authors' own search for models that larger ones keep from learning."""
 
 
-def largest_rate(workload: Workload) -> tuple[float, str] | None:
-    """The largest learning rate for a full training of the model, with its source; None without one."""
-    rates = ((rate, "DeBERTaV3 (He et al. 2021)") for name, rate in LARGEST_RATES if name in workload.label.lower())
-    return next(rates, (BASE_LEARNING_RATE, JUDGEMENT) if workload.is_large else None)
-
-
 def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: Workload) -> None:
     ratio = min(effective, LARGEST_NOTED_BATCH) / BASE_BATCH
     rate, rule = scale_learning_rate(BASE_LEARNING_RATE, ratio, draft.settings.optim)
@@ -424,7 +418,8 @@ def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: 
     beyond = f"; not scaled beyond {LARGEST_NOTED_BATCH}, the notes' largest" if effective > LARGEST_NOTED_BATCH else ""
     reason = f"{BASE_LEARNING_RATE:.0e} at batch {BASE_BATCH}, {rule} to effective batch {effective}{beyond}; {linear}"
     source = f"{NOTES_UTILISATION}; Malladi et al. 2022"
-    most = largest_rate(workload)
+    rates = ((rate, "DeBERTaV3 (He et al. 2021)") for name, rate in LARGEST_RATES if name in workload.label.lower())
+    most = next(rates, (BASE_LEARNING_RATE, JUDGEMENT) if workload.is_large else None)
     if most is not None and rate > most[0]:
         reason = f"the largest that {workload.label} is usually trained with; scaled with the batch it would be "
         draft.advise("learning_rate", most[0], f"{reason}{rate:.1e} at effective batch {effective}", most[1])

@@ -115,7 +115,7 @@ def earlier_runs(job: Job, root: Path) -> tuple[EarlierRun, ...]:
     return tuple(run for run in runs if run is not None)
 
 
-UNMEASURED, VARIED = "not known until a run measures it", "unknown: earlier runs leave too wide a range"
+UNMEASURED, VARIED = "not known until a run measures it", "not known: earlier runs leave too wide a range"
 MOST_SPREAD = 5.0
 """Speeds further apart say nothing of the time."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ import typer
 from msgspec import structs
 from msgspec.structs import replace
 
-from tuner_tui.cli.console import ExitCode, fail, print_folder, print_line, print_note, report_width, row_lines
+from tuner_tui.cli.console import ExitCode, fail, print_folder, print_line, print_note, report_width, row_lines, wrapped
 from tuner_tui.cli.machine import read_training_machine
 from tuner_tui.cli.options import Detached
 from tuner_tui.cli.training_options import TrainingOptions, launch_request, prepare_announced, taking
@@ -86,8 +87,8 @@ def follow_tuning(folder: store.TuningFolder, as_json: bool, interrupts: Signals
         entries = reader.entries()
         view = reader.view(live) if entries and not as_json else None
         for entry in entries:
-            text = encode_entry(entry).decode() if view is None else "\n".join(entry_lines(entry, view, report_width()))
-            if text:
+            lines = [encode_entry(entry).decode()] if view is None else entry_lines(entry, view, report_width())
+            if text := "\n".join(line if as_json else wrapped(line, sys.stdout) for line in lines):
                 print_line(text.rstrip())
             ended = entry if isinstance(entry, TuningEnded) else None
             last = entry if isinstance(entry, TrialCompleted) else last

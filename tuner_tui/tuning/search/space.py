@@ -242,7 +242,10 @@ def _capacity(target: TrainingTarget, limit_bytes: int | None) -> int | None:
 def with_candidates(space: SearchSpace, start: Settings) -> SearchSpace:
     candidates: dict[str, tuple[Value, ...]] = {}
     rejected: list[SkippedChange] = []
-    for name, values in (*KNOB_VALUES.items(), (WORKERS, worker_counts(space))):
+    cores = space.cores or 1
+    most = max(WORKER_COUNTS) if space.waits_idly else cores
+    workers = sorted({count for count in (*WORKER_COUNTS, max(0, cores - SPARE_CORES)) if count <= most})
+    for name, values in (*KNOB_VALUES.items(), (WORKERS, tuple(workers))):
         given: Value = getattr(start, name)
         runnable = [given]
         for value in values:
@@ -255,13 +258,6 @@ def with_candidates(space: SearchSpace, start: Settings) -> SearchSpace:
                 rejected.append(SkippedChange(knob=name, value=format_value(name, value), reason=reason))
         candidates[name] = tuple(runnable)
     return replace(space, candidates=candidates, rejected=tuple(rejected))
-
-
-def worker_counts(space: SearchSpace) -> tuple[int, ...]:
-    """Return the numbers of loader workers worth a trial."""
-    cores = space.cores or 1
-    most = max(WORKER_COUNTS) if space.waits_idly else cores
-    return tuple(sorted({count for count in (*WORKER_COUNTS, max(0, cores - SPARE_CORES)) if count <= most}))
 
 
 def _rejection(space: SearchSpace, start: Settings, name: str, value: Value) -> str | None:

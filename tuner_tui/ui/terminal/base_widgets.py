@@ -23,7 +23,7 @@ from textual.widgets import Input
 
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.cell_writer import PartialCompositor
-from tuner_tui.view.cells import Line, fit, visible_rows
+from tuner_tui.view.cells import Line, TextSpan, fit, visible_rows
 
 Result = TypeVar("Result")
 
@@ -83,13 +83,9 @@ PATTERNS: Mapping[str, str] = {
     "fill-dim": "-", "fill-third": ":", "fill-strong": "%", "fill-fourth": "+", "fill-gauge": "/", "fill-second": "=",
     "fill-good": "#", "fill-warn": "!", "fill-bad": "x",
 }  # fmt: skip
-"""What tells the parts of a bar, and their places in its legend, from one another without colours."""
-
-
-def patterned(text: str, sign: str) -> str:
-    """Return the fill `text` with `sign` in place of the blanks behind its words."""
-    words = text.rstrip(" ")
-    return f"{words}{' ' * bool(words)}".ljust(len(text), sign)[: len(text)]
+"""What tells the parts of a bar, and their places in its legend, from one another without colours,"""
+BLANK = re.compile(r"(?<!\S) ")
+"""in place of the blanks that are not single ones between words."""
 
 
 def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
@@ -198,9 +194,9 @@ class Canvas(Widget):
             return Strip.blank(width, self._style(""))
         # Drawn for another width if a frame comes before the change of size does.
         cells = self._lines[y] if width == self._width else fit(self._lines[y], width)
-        signs = PATTERNS if self.app.no_color else {}
-        texts = (text if style not in signs else patterned(text, signs[style]) for text, style in cells)
-        return Strip([Segment(text, self._style(style)) for text, (_, style) in zip(texts, cells, strict=True)], width)
+        if self.app.no_color:
+            cells = tuple(TextSpan(BLANK.sub(PATTERNS.get(style, " "), text), style) for text, style in cells)
+        return Strip([Segment(text, self._style(style)) for text, style in cells], width)
 
     def _style(self, name: str) -> RichStyle:
         if name not in self._styles:
