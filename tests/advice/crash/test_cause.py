@@ -75,6 +75,19 @@ def test_native_code_has_its_reason_from_the_line_above_not_from_an_address() ->
     assert any("rims.proto cannot be registered" in text for text in finding.evidence)
 
 
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("TPU available: False, using: 0 TPU cores", "gdb"),
+        ("loading /opt/homebrew/lib/python3.12/plates.so", "lldb"),
+        ("plates: libtpu.so is loaded", "libtpu"),
+    ],
+)
+def test_a_crash_in_native_code_is_looked_at_with_the_tools_of_its_machine(line: str, named: str) -> None:
+    (finding,) = read(f"{line}\nSegmentation fault (core dumped)")
+    assert [named in remedy.why for remedy in finding.remedies] == [True]
+
+
 def test_a_notice_of_the_launcher_is_no_last_word() -> None:
     notice = "WARNING:torch.distributed.run:\n***\nSetting OMP_NUM_THREADS environment variable for each process"
     assert read(f"baking 7 plates\n{notice}\n***") == ()

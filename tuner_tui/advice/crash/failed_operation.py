@@ -115,7 +115,8 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
     forms = ([row["say"]], *row["fix"])
     [sentence], *fixes = ([form.format_map(texts).replace("`it`", "it") for form in each] for each in forms)
     remedies = (Remedy(each[0], each[1], source="the traceback", edits_line=len(each) > 2) for each in fixes)
-    is_specific, sentence = "of" in row or "specific" in row, sentence[:1].upper() + sentence[1:]
+    is_specific = "of" in row or "specific" in row
+    sentence = re.sub(r"\A[a-z](?=[\w-]*[ ,:])", lambda letter: letter[0].upper(), sentence)
     return Explanation(sentence, row.get("cause", "program-error"), tuple(remedies), is_specific, row.get("over", ()))
 
 

@@ -301,10 +301,9 @@ class _ExceptionParser:
             is_all = len(last) < MAX_MESSAGE_LINES and all(matches_any("prose", text) for text in last)
             return is_all or matches_any("announcements", before) or matches_any("advice", self._next_text())
         text, kinds = line.text, ("links", "drawn", "handled", "ignored-exceptions", "launcher-errors")
-        is_whole = matches_any("whole-messages", f"{before}\n{text}")
         is_other = any(matches_any(kind, text) for kind in kinds) or BAR.search(text) or reports_progress(text)
-        begins = any(start.match(text) for start in (TRACEBACK, THREAD, FRAME))
-        return not (line.level or is_whole or is_other or begins or text.startswith("{'"))
+        begins = any(start.match(text) for start in (TRACEBACK, THREAD, FRAME)) or text.startswith("{'")
+        return not (line.level or is_other or begins or matches_any("whole-messages", f"{before}\n{text}"))
 
     def _next_text(self) -> str:
         return next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
