@@ -10,7 +10,11 @@ from threading import Event
 from typing import Any
 
 from msgspec.structs import replace
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
 
+import tuner_tui.ui
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import estimated, outlook_of, parts_of
 from tests.fakes.run_pairs import two_runs
@@ -47,6 +51,7 @@ from tuner_tui.ui.records import (
     PresetOutlook,
     TrainingConfig,
 )
+from tuner_tui.ui.terminal.cell_writer import PartialCompositor
 from tuner_tui.view.comparison_rows import ComparisonScene
 from tuner_tui.view.end_card import EndScene
 
@@ -249,7 +254,34 @@ class FakeBox:
     def app(self, backend: Backend | None = None, folder: Path | None = None, **options: Any) -> TunerApp:
         """The app over this machine; it follows a run where the machine has a view of one."""
         follow = folder or (None if self.view is None else Path("/runs/r007"))
-        return TunerApp(lambda: backend or self.backend(), lambda _: (self.opened, follow), **options)
+        return PausedApp(lambda: backend or self.backend(), lambda _: (self.opened, follow), **options)
+
+
+class PausedCompositor(PartialCompositor):
+    """Renders what has changed only when it is asked to."""
+
+    def render_update(self, full: bool = False, *args: Any, **options: Any) -> Any:
+        return super().render_update(full, *args, **options) if full else None
+
+    def render_frame(self, screens: list[Screen[Any]]) -> None:
+        super().render_update(screen_stack=screens)
+
+
+class PausedApp(TunerApp):
+    """Renders a frame where a test has waited for something: nobody looks at the many before it."""
+
+    CSS_PATH = str(Path(tuner_tui.ui.__file__).parent / TunerApp.CSS_PATH)
+
+    def _register(self, parent: DOMNode, *widgets: Widget, **places: Any) -> list[Widget]:
+        for screen in widgets:
+            if isinstance(screen, Screen):
+                screen._compositor = PausedCompositor()
+        return super()._register(parent, *widgets, **places)
+
+    def render_frame(self) -> None:
+        compositor = self.screen._compositor
+        assert isinstance(compositor, PausedCompositor)
+        compositor.render_frame(self._background_screens)
 
 
 class FakeEstimates(MemoryEstimator):

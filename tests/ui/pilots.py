@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from textual._compositor import LayoutUpdate
 from textual.app import App
 from textual.pilot import Pilot
 
-from tests.fakes.ui_backend import FakeBox
+from tests.fakes.ui_backend import FakeBox, PausedApp
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.panels.settings import SettingsList
 
@@ -26,12 +27,14 @@ def app_of(pilot: ScreenPilot) -> TunerApp:
 
 
 async def until(pilot: ScreenPilot, condition: Callable[[], object]) -> None:
-    """Run the app until `condition` holds; fail if it does not within `PATIENCE_S`."""
+    """Run the app until `condition` holds, and render a frame; fail if it does not within `PATIENCE_S`."""
     ends = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < ends, "the condition was never met"
         await pilot.pause()
     await pilot.pause()
+    if isinstance(pilot.app, PausedApp):
+        pilot.app.render_frame()
 
 
 async def press_until(pilot: ScreenPilot, condition: Callable[[], object], *keys: str) -> None:
@@ -100,4 +103,6 @@ def preset_shown(pilot: ScreenPilot) -> str:
 
 def screen_text(app: App[None]) -> str:
     """Return the text of the screen, without trailing spaces."""
-    return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
+    update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
+    assert isinstance(update, LayoutUpdate)
+    return "\n".join("".join(strip.text for strip in strips).rstrip() for strips in update.strips)
