@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.observer.observed_process import SCRIPTS, SITE, ObservedProcess, events_of, last_steps, observe, run_python
+from tests.observer.observed_process import (
+    SCRIPTS,
+    SITE,
+    ObservedProcess,
+    events_of,
+    last_steps,
+    observe,
+    observe_forked,
+    observed_in,
+    run_python,
+)
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import seconds_left
 from tuner_tui.runs.events.run_state import RunState
@@ -112,32 +122,51 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> ObservedProcess:
     return observe(tmp_path_factory.mktemp("ranks"), *torchrun, str(SCRIPTS / "ranks.py"))
 
 
-@pytest.mark.parametrize(("name", "generates"), [("generate_text", True), ("validate", False), ("look_at", False)])
-def test_what_generates_samples_by_its_name_is_no_evaluation_on_the_screen(
-    tmp_path: Path, name: str, generates: bool
-) -> None:
-    script = (
-        "import torch\nmodel = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        f"def {name}():\n    model.eval()\n    with torch.no_grad():\n        model(torch.ones(1, 2))\n"
-        "    model.train()\n"
-        "for step in range(6):\n    optimizer.zero_grad()\n    model(torch.ones(4, 2)).sum().backward()\n"
-        f"    optimizer.step()\n    if step == 3:\n        {name}()\n"
-    )
-    observed = observe(tmp_path, "-c", script)
-    phases = [event for event in observed.of(Phase) if event.phase == "evaluating"]
-    assert [event.generates for event in phases] == [generates], observed.errors
-    state = fold_all(RunState(), observed.events[: observed.events.index(phases[0]) + 1])
-    text = plain_text(status_line(StatusScene(name="r001", state=state, now_s=state.phase_since_t or 0.0), 80))
-    assert ("generating samples" if generates else "evaluating") in text
+LOOP = """
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def {name}():
+    model.eval()
+    with torch.no_grad():
+        model(torch.ones(1, 2))
+    model.train()
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.ones(4, 2)).sum().backward()
+    optimizer.step()
+    if step == 3:
+        {name}()
+"""
+GENERATES = {"generate_text": True, "validate": False, "look_at": False}
+
+
+def loop_script(folder: Path, name: str) -> str:
+    """The path of a loop whose function `name` calls the model without gradients."""
+    path = folder / f"{name}.py"
+    path.write_text(LOOP.format(name=name))
+    return str(path)
+
+
+def test_what_generates_samples_by_its_name_is_no_evaluation_on_the_screen(tmp_path: Path) -> None:
+    folders = observe_forked(tmp_path / "runs", {name: (loop_script(tmp_path, name),) for name in GENERATES})
+    for name, generates in GENERATES.items():
+        events = observed_in(folders[name]).events
+        phases = [event for event in events_of(events, Phase) if event.phase == "evaluating"]
+        assert [event.generates for event in phases] == [generates], name
+        state = fold_all(RunState(), events[: events.index(phases[0]) + 1])
+        text = plain_text(status_line(StatusScene(name="r001", state=state, now_s=state.phase_since_t or 0.0), 80))
+        assert ("generating samples" if generates else "evaluating") in text
 
 
 @pytest.mark.train
 def test_ranks_that_nothing_connects_are_not_added_up(ranks: ObservedProcess, tmp_path: Path) -> None:
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    apart = observe(tmp_path, *torchrun, str(SCRIPTS / "plain_loop.py"))
-    stories = [[event for events in result.files.values() for event in events] for result in (apart, ranks)]
-    alone, connected = (fold_all(RunState(), story) for story in stories)
-    assert (len(alone.ranks), alone.unconnected, alone.replicas) == (2, True, 1), apart.errors
+    variables = ({"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"} for rank in ("0", "1"))  # as torchrun sets them
+    script = loop_script(tmp_path, "validate")
+    apart = [observe(tmp_path / each["RANK"], script, settings=each) for each in variables]
+    alone = fold_all(RunState(), (event for result in apart for events in result.files.values() for event in events))
+    connected = fold_all(RunState(), (event for events in ranks.files.values() for event in events))
+    assert (len(alone.ranks), alone.unconnected, alone.replicas) == (2, True, 1), apart
     assert (len(connected.ranks), connected.unconnected, connected.replicas) == (2, False, 2)
 
 
