@@ -17,6 +17,7 @@ from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
+from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.ui.records import DEMO, JobFacts
 from tuner_tui.ui.state import SettingChange, UiState
 from tuner_tui.ui.status_text import next_training
@@ -230,6 +231,15 @@ def test_findings_of_another_training_than_that_of_the_settings_name_their_run()
     ]  # fmt: skip
     script = ran.with_config(replace(opened(None), job=CommandJob(command=("python", "wait.py"))))
     assert [next_training(state) for state in (same, script)] == [(), (("t", "train python wait.py"),)]
+
+
+def test_a_winner_changes_only_what_a_tuning_may_change() -> None:
+    shown = UiState().with_config(opened())
+    assert shown.current is not None
+    settings = shown.current.resolved.settings
+    winner = settings.changed(torch_compile=True, save_strategy="no", learning_rate=1.0)
+    remedy = shown.winner_as_remedy("t001", TuningConclusion(winner=winner, sentence="Faster."))
+    assert remedy.change == {"torch_compile": True}
 
 
 def test_a_remedy_of_the_environment_is_recorded_and_taken_back() -> None:

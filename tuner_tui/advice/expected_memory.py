@@ -21,7 +21,6 @@ from tuner_tui.advice.findings.run_metrics import gpu_figures
 from tuner_tui.advice.recommend.target import training_code_of
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_size
-from tuner_tui.hardware.sample import GpuSample
 from tuner_tui.memory.calibration import (
     CALIBRATED_UNCERTAINTY,
     MEMORY_SETTINGS,
@@ -129,7 +128,9 @@ def measured_peak(situation: Situation) -> MeasuredPeak | None:
     """The measured peak of the fullest GPU of the training; None without a sample, or if memory ran out."""
     if situation.ran_out_of_memory or situation.has_gpu is False:
         return None
-    full = _fullest_gpu(situation)
+    start = situation.state.training_since_t
+    window = tuple(sample for sample in situation.samples if start is None or sample.time_s >= start)
+    full = max(chain(*gpu_figures(situation, window)), key=lambda gpu: gpu.memory_used_bytes or 0, default=None)
     if full is None or not full.memory_used_bytes or not full.memory_total_bytes:
         return None
     counters = situation.state.counters
@@ -142,13 +143,6 @@ def measured_peak(situation: Situation) -> MeasuredPeak | None:
     resident = round(min(held) * reserved / allocated) if held else None
     used = max(used, reserved)
     return MeasuredPeak(used, capacity, used - reserved, resident)
-
-
-def _fullest_gpu(situation: Situation) -> GpuSample | None:
-    """The training's GPU in the sample in which it held most, after the training began."""
-    start = situation.state.training_since_t
-    window = tuple(sample for sample in situation.samples if start is None or sample.time_s >= start)
-    return max(chain(*gpu_figures(situation, window)), key=lambda gpu: gpu.memory_used_bytes or 0, default=None)
 
 
 def _by_estimate(

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
@@ -19,7 +19,7 @@ from tuner_tui.core.files import write_atomic
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.inspection.first_non_finite import Replay, judge_replay
-from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects
+from tuner_tui.inspection.suspect_batches import find_suspects
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
@@ -67,7 +67,11 @@ def replay_run(folder: RunFolder, step: int | None = None, tell: Callable[[str],
         stop_after_s=None,
     )
     saved = lineage_checkpoint(folder, step)
-    question = {"step": step, "rows": _rows_to_read(batches, step)}
+    rows: dict[int, list[int]] = {}
+    for batch in reversed(batches):  # of the step, and of the one before it, from which its parameters may have come
+        if step - 1 <= batch.step <= step:
+            rows.setdefault(batch.rank, []).extend(batch.rows_of(None)[:MAX_ROWS])
+    question = {"step": step, "rows": rows}
     run, resumed_at = _start(request, question, 0 if saved is None else saved.step)
     start = f"step {resumed_at:,}" if resumed_at else "the start"
     tell(f"training again from {start} to step {step:,}, in {run.path}")
@@ -84,15 +88,6 @@ def replay_run(folder: RunFolder, step: int | None = None, tell: Callable[[str],
         result = replace(result, problem=f"Unknown: the replay did not reach step {step:,}. {ended}")
     write_atomic(folder.replay, json.dumps(to_json(result)) + "\n")
     return result
-
-
-def _rows_to_read(batches: Sequence[StepBatch], step: int) -> dict[int, list[int]]:
-    """The rows by rank of the step and, as its parameters may have come from there, of the one before it."""
-    rows: dict[int, list[int]] = {}
-    for batch in reversed(batches):
-        if step - 1 <= batch.step <= step:
-            rows.setdefault(batch.rank, []).extend(batch.rows_of(None)[:MAX_ROWS])
-    return rows
 
 
 def _start(request: LaunchRequest, question: dict[str, Any], checkpoint_step: int) -> tuple[RunFolder, int]:

@@ -35,6 +35,7 @@ from tuner_tui.settings.model import (
     Value,
     parse_value,
 )
+from tuner_tui.tuning.search.space import TUNED_FIELDS
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.records import DEMO, JobFacts, TrainingConfig
@@ -435,15 +436,13 @@ class UiState(Struct, frozen=True):
         )
 
     def winner_as_remedy(self, tuning: str, conclusion: TuningConclusion) -> Remedy:
-        """Return the winner of a tuning as a remedy for the settings shown."""
+        """Return the winner of a tuning as a remedy for the settings shown: of them only what a tuning may change."""
         settings = None if self.editing is None else self.editing.current.settings
-        winner = conclusion.winner
+        tuned = {name: getattr(conclusion.winner, name) for name in TUNED_FIELDS}
         return Remedy(
             title=f"The winner of {tuning}",
             why=conclusion.sentence,
-            change={
-                name: getattr(winner, name) for name in FIELDS if getattr(winner, name) != getattr(settings, name, None)
-            },
+            change={name: value for name, value in tuned.items() if value != getattr(settings, name, None)},
             effect=conclusion.sentence,
             rests_on=" ".join(filter(None, (f"measured by {tuning} on this machine.", conclusion.learning_rate_note))),
         )

@@ -196,10 +196,7 @@ FIRST_KEYS, MORE_KEYS = (tuple(GLOSSARIES[name]) for name in ("first keys", "mor
 
 
 def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
-    """Return what would be trained, as pairs of a label and a text, while no run is shown.
-
-    With one that trained something else it is the key for that.
-    """
+    """Return what would be trained, as labels and texts; with a run of something else the key that trains it."""
     loaded, editing = state.loaded, state.editing
     if loaded is None or editing is None:
         return ()  # the status line says that it is read

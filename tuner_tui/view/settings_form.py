@@ -116,10 +116,7 @@ def group_fields(specs: Sequence[FieldSpec]) -> Mapping[str, list[FieldSpec]]:
 
 
 def form_rows(
-    view: SettingsView,
-    opened: Collection[str] | None = None,
-    show_changed: bool = False,
-    partly: Collection[str] = (),
+    view: SettingsView, opened: Collection[str] | None = None, show_changed: bool = False, partly: Collection[str] = ()
 ) -> tuple[FormRow, ...]:
     """Return the knobs, then each group: its heading, and its fields if it is in `opened`; None opens all groups.
 

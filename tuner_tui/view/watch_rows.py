@@ -27,13 +27,7 @@ from tuner_tui.view.cells import (
     visible_rows,
     wrapped_rows,
 )
-from tuner_tui.view.gpu_rows import (
-    GpuScene,
-    format_indices,
-    gpu_rows,
-    is_busy,
-    is_known,
-)
+from tuner_tui.view.gpu_rows import GpuScene, format_indices, gpu_rows, is_busy, is_known
 from tuner_tui.view.host_rows import host_rows
 from tuner_tui.view.status_line import progress_bar
 

@@ -17,12 +17,6 @@ MIN_SCHEDULING_SAMPLES = 12
 """Samples of a process needed to estimate how often it was runnable."""
 
 
-def training_s(situation: Situation) -> float | None:
-    """Seconds since the first training step of this process; None before it."""
-    since = situation.state.training_since_t
-    return None if since is None else max(0.0, situation.now_s - since)
-
-
 def process_steps(situation: Situation) -> int:
     """Optimizer steps of this process, not counting a resumed run's earlier ones; the slowest rank's."""
     return min((counters.own_steps for counters in situation.state.counters), default=0)
@@ -30,11 +24,12 @@ def process_steps(situation: Situation) -> int:
 
 def is_warmed_up(situation: Situation) -> bool:
     """Whether the training can be judged: caches are filled, the allocator has grown, compilation is over."""
-    seconds, steps = training_s(situation), process_steps(situation)
-    if seconds is None or situation.state.outcome is not None or situation.state.phase == "compiling":
+    since, steps = situation.state.training_since_t, process_steps(situation)
+    if since is None or situation.state.outcome is not None or situation.state.phase == "compiling":
         return False
     if phase_at(situation.state, situation.now_s) == "stalled":
         return False
+    seconds = max(0.0, situation.now_s - since)
     requested = situation.settings is not None and situation.settings.torch_compile
     if situation.state.in_effect.get("torch_compile", requested) and seconds < thresholds.COMPILE_WARM_UP_S:
         return False
