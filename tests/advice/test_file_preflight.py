@@ -171,7 +171,10 @@ def test_what_a_program_imports_is_installed(tmp_path: Path) -> None:
     (check,) = [c for c in opened(tmp_path, "python fit.py", fit=fit, parts=parts) if c.name == "Imports"]
     assert check.sentence == "fit.py imports cv2, einops, which /env/bin/python does not have."
     assert check.advice == "/env/bin/python -m pip install opencv-python einops"
+    assert check.state == "wrong"
     assert "Imports" not in {c.name for c in opened(tmp_path, "python fit.py", "pip install -r r.txt", fit=fit)}
+    of_cluster = opened(tmp_path, "python fit.py", "#SBATCH --gres=gpu:8", fit=fit)
+    assert [c.state for c in of_cluster if c.name == "Imports"] == ["warning"]
 
 
 def test_weights_that_a_switch_leaves_as_they_are_need_no_package() -> None:

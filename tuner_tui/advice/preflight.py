@@ -332,7 +332,7 @@ def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSyste
     job, by_pip = file.job, read_data_file(REQUIREMENTS)["by_pip"]
     if isinstance(job, BuiltinJob) or job.is_unnamed or "torch" not in interpreter.packages:
         return
-    if _says(file, "elsewhere", "installs"):
+    if _says(file, "installs"):
         return
     script = program_of(job.command, file.path)
     modules = [name.partition(".")[0] for option, name in pairwise(job.command) if option in MODULE and script is None]
@@ -342,7 +342,8 @@ def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSyste
     if missing := files.missing_modules(names) if names else ():
         words = " ".join(by_pip.get(name, name) for name in missing)
         program = "The command starts" if script is None else f"{script.name} imports"
-        yield _check("imports", program=program, names=", ".join(missing), python=interpreter.path, words=words)
+        values = {"program": program, "names": ", ".join(missing), "python": interpreter.path, "words": words}
+        yield _check("imports", "warning" if _says(file, "elsewhere") else None, **values)
 
 
 def argument_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[PreflightCheck]:

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
@@ -285,15 +286,27 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
         *_, shell, option, inner = ["", "", "", *shlex.split(re.sub(r"(\s-\w*c) --(?=\s)", r"\1", " ".join(parts)))]
         if PurePath(shell).name in ("bash", "sh") and re.fullmatch(r"-\w*c", option):
             parts = [inner]
+    mounts = [mount for mount in node.get("volumes") or () if isinstance(mount, str) and mount[:1] in "./~"]
     for text in (" ".join(parts), *texts):
         if text.strip():
+            text = reduce(lambda text, mount: _with_mount(text, mount, source), mounts, text)
             exported = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in environment.items())
+            exported = pattern_of("only_in_containers").sub("", exported)
             folder = next((f"cd {node[key]}\n" for key in table["folders"] if str(node.get(key, ".")) != "."), "")
             yield name, exported + folder + text
     for key, inner in node.items():
         for task, text in inner.items() if key in table["of_tasks"] and isinstance(inner, Mapping) else ():
             yield f"{name} {key} {task}", str(text if isinstance(text, str) else "")
         yield from _scripts(inner, environment, f"{name} {key}", source)
+
+
+def _with_mount(text: str, mount: str, source: Path) -> str:
+    """The text of a command with the file or folder of this machine that is mounted where the command names it."""
+    here, there = mount.split(":")[0], PurePath(*mount.split(":")[1:2])
+    path = (source.absolute().parent / here).resolve()
+    ends = [str(PurePath(*there.parts[start:])) for start in range(1, len(there.parts))] if path.is_file() else []
+    names = "|".join(map(re.escape, (str(there), *ends)))
+    return re.sub(rf"(?<![\w./-])(?:{names})(?=[/\s\"']|$)", str(path), text) if path.exists() else text
 
 
 def _of_image(node: Mapping[str, Any], source: Path) -> dict[str, Any]:

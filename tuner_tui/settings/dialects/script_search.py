@@ -174,6 +174,17 @@ def imported_packages(script: Path) -> tuple[str, ...]:
     return tuple(sorted(tops - in_checkout - near))
 
 
+def folder_of_imports(script: Path, path: Path) -> Path | None:
+    """The folder above script and file from which the script imports a module at its top that is not beside it."""
+    imports = IMPORT.findall(_certain_imports(read_source(script)))
+    names = {re.split(r"[. ]", name or words)[0] for dots, name, words in imports if not dots}
+    beside, *above = script.parents
+    away = [name for name in names if not (beside / f"{name}.py").is_file() and not (beside / name).is_dir()]
+    files = [f"{name}{end}" for name in away for end in (".py", "/__init__.py")]
+    shared = (up for up in path.absolute().parents[:FOLDERS_UP] if up in above)
+    return next((up for up in shared if any((up / file).is_file() for file in files)), None)
+
+
 def source_of(script: Path) -> str:
     """The source of the script and of the modules of its checkout that it imports."""
     return "\n".join(source for _, source in own_modules(script))

@@ -43,6 +43,7 @@ from tuner_tui.settings.dialects.script_search import (
     files_in,
     find_program,
     find_scripts,
+    folder_of_imports,
     named_for_training,
     names_file,
     names_other_work,
@@ -468,6 +469,8 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         above = (str(top) for top in path.absolute().parents[:FOLDERS_UP] if (top / (file.folder or "/")).is_dir())
         cwd = next(above, None) if re.match(r"\w", file.folder) else _folder_of_program(file.words, path)
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", cwd=cwd, **common)
+    script = program_of(file.command, path) if file.kind and not file.folder else None  # a container has it elsewhere
+    root = None if script is None or {*MODULE} & {*file.command} else folder_of_imports(script, path)
     of_hydra = dialect.form == "overrides"
     tool = dialect if of_hydra else dialect_of_command(file.command)
     is_script = file.command[0] == "bash"  # which takes no options of its commands
@@ -485,7 +488,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         apply="hf-args" if mode == "inject" and is_python and not is_script and (given or not file.values) else mode,
         dialect=tool.name,
         aliases={} if is_script else _aliases(dialect, flat) if of_hydra else aliases if tool.name == HF else {},
-        env=file.environment,
+        env={"PYTHONPATH": f"{root}:$PYTHONPATH", **file.environment} if root else file.environment,
         cwd=folder,
         **common,
     )
