@@ -45,6 +45,8 @@ TOOL_FILES = {
     "bad-tool.yaml": f"{FILE}warmup_steps: .nan\n",
 }
 JOB = ("--apply", "none", "--", sys.executable, "train.py")
+BARE = ("--interpreter", "./bare-python")
+"""With a Python that has no torch: by formula, where a trace would take seconds."""
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "ps": (("ps",),),
     "queue": (("queue",),),
@@ -60,7 +62,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "doctor": (("doctor",), ("doctor", "tool.yaml"), ("doctor", "--hardware")),
     "recommend": (("recommend",), ("recommend", "tool.yaml"), ("recommend", "--set", "weight_decay=inf")),
     "estimate": (
-        ("estimate", "demo"), ("estimate", "tool.yaml"), ("estimate", "demo", "--gpu", "T4"),
+        ("estimate", "demo"), ("estimate", "tool.yaml", *BARE), ("estimate", "demo", "--gpu", "T4", *BARE),
         ("estimate", "demo", "--by", "kind"), ("estimate", "--", sys.executable, "train.py", "--lr", "nan"),
     ),
     "presets list": (("presets", "list"),),
@@ -103,6 +105,9 @@ def folders(shell: Shell) -> Shell:
     for name, text in TOOL_FILES.items():
         shell.home.joinpath(name).write_text(text)
     shell.script("print('loss: nan', flush=True)\n")
+    bare = shell.home / "bare-python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
     for outcome in ("completed", "failed", None):
         folder = create_folder(runs_dir(shell.environ))
         write_record(folder, record(id=folder.id))
