@@ -304,6 +304,32 @@ def test_the_steps_of_an_epoch_are_those_that_were_counted(tmp_path: Path) -> No
     assert (plan.total(30, 15.0), plan.total(30, 7.5)) == (45, 22)
 
 
+@pytest.mark.parametrize(
+    ("script", "total"),
+    [
+        ("for i, batch in enumerate(tqdm_bar(prepared)): look()", 15),
+        ("def train():\n for batch in prepared: look()\ntrain()", 15),
+        ("for batch in loader: look()", None),
+        ("for batch in repeat(prepared): look()", None),
+        ("while True:\n for batch in prepared: look()\n break", None),
+        ("num_epochs = 4\nfor batch in prepared: look()", 60),
+    ],
+)
+def test_one_loop_over_the_loader_itself_is_one_epoch(tmp_path: Path, script: str, total: int | None) -> None:
+    plans: list[PlannedLength] = []
+    variables: dict[str, object] = {
+        "look": lambda: plans.append(PlannedLength(sys._getframe(1))),
+        "prepared": Sampler(),
+        "loader": Iterated(),
+        "repeat": iter,
+        "tqdm_bar": tqdm_bar,
+    }
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    exec(compile(script, str(path), "exec"), variables)
+    assert plans[0].total(30, 15.0) == total
+
+
 @dataclass
 class Tensor:
     shape: tuple[int, ...]

@@ -188,9 +188,8 @@ def _near_name(cause: CrashCause, log: Sequence[str]) -> tuple[Remedy, ...]:
     printed = {text for line in shown for text in named_groups("settings-in-output", line)} - {last}
     plain = last.replace("-", "_")
     options = {text.replace("-", "_") for text in FIELDS} - {plain}
-    lists = ((listed, "the message lists", 0.8), (options, "settings have", 0.9), (printed, "the output shows", 0.8))
-    for names, where, cutoff in lists:
-        near = difflib.get_close_matches(plain, names, n=1, cutoff=cutoff)
+    for names, where in ((listed, "the message lists"), (options, "settings have"), (printed, "the output shows")):
+        near = difflib.get_close_matches(plain, names, n=1, cutoff=0.9 if names is options else 0.8)
         if near:
             return (remedy("near-name", near=near[0], name=last, where=where),)
     return ()

@@ -126,9 +126,8 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if not name:
         return (remedy("install-some-package"),)
     python = situation.interpreter.path if situation.interpreter is not None else "python"
-    package = where if "/" in name else name
     install = (
-        remedy("install-package", package=package, distribution=name, python=python),
+        remedy("install-package", package=where if "/" in name else name, distribution=name, python=python),
         *climb("without-package", situation, name),
     )
     # A folder of this name within an installed package (torch/utils/tensorboard) is not the missing one.
@@ -152,6 +151,5 @@ def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...
     name = read_part("distributions").get(where or "", where)
     if name == "torch":
         return (remedy("reinstall-torch"),)
-    package = where if "/" in (name or "") else name
-    reinstall = remedy("reinstall-package", package=package or "the package that fails")
-    return (reinstall, *climb("without-broken-package", situation, name))
+    package = (where if "/" in (name or "") else name) or "the package that fails"
+    return (remedy("reinstall-package", package=package), *climb("without-broken-package", situation, name))

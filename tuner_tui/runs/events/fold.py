@@ -200,12 +200,12 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
             return state
     for index in range(last, max(-1, last - RECENT_EVALUATIONS), -1):
         # A logger may get one metric at a time; the next training has the same steps.
-        may_be_same = index == last or earlier[index].source != event.source
-        if may_be_same and (
-            earlier[index].step == event.step or (index == last and _logged_twice(earlier[index], event))
-        ):
+        before, is_other = earlier[index], earlier[index].source != event.source
+        # Two sources give the metrics of one evaluation, which a program may number from 0 in one of them.
+        is_again = is_other and before.metrics and event.metrics and abs(event.t - before.t) <= LATE_S
+        if (index == last or is_other) and (before.step == event.step or (index == last and is_again)):
             best, lesser = sorted(
-                (earlier[index], event),
+                (before, event),
                 key=lambda evaluation: (bool(evaluation.metrics), ev.trust(evaluation.source)),
                 reverse=True,
             )
@@ -219,12 +219,6 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
     if len(kept) > MAX_EVALUATIONS:
         kept = (*kept[:-1:2], kept[-1])
     return replace(state, evaluations=kept)
-
-
-def _logged_twice(before: ev.Evaluated, event: ev.Evaluated) -> bool:
-    """Whether two sources give the metrics of one evaluation, which a program may number from 0 in one of them."""
-    both = before.source != event.source and bool(before.metrics and event.metrics)
-    return both and abs(event.t - before.t) <= LATE_S
 
 
 def _injected(state: RunState, event: ev.Injected) -> RunState:

@@ -428,21 +428,15 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
             code = int(match["code"])
             local_rank = int(match["local"]) if "local" in match.re.groupindex else local_rank
         elif code is None and number is None and (match := search_any("signals", line.text)):
-            ended_by = _signal_number(match)
+            value = match[match.lastgroup or 0]
+            # A shell's exit code for a process that a signal ended is 128 more.
+            shift = 128 if match.lastgroup == "shell" else 0
+            ended_by = int(value) - shift or None if value.isdecimal() else SIGNALS_BY_NAME.get(value)
             number, request = (number, ended_by) if ended_by in REQUESTS else (ended_by, request)
     reported_failure = code is not None or number is not None or in_root
     if code is not None and (ended_by := WINDOWS_SIGNALS.get(code & 0xFFFFFFFF, max(-code, 0))):
         code, number = None, int(ended_by)
     return LauncherReport(rank, code, number, reported_failure, request, local_rank)
-
-
-def _signal_number(match: re.Match[str]) -> int | None:
-    """The number of the signal in a match of one of the forms of signals; None if it is unknown."""
-    value = match[match.lastgroup or 0]
-    if not value.isdecimal():
-        return SIGNALS_BY_NAME.get(value)
-    # A shell's exit code for a process that a signal ended is 128 more.
-    return int(value) - (128 if match.lastgroup == "shell" else 0) or None
 
 
 def signal_name(number: int) -> str:

@@ -147,7 +147,10 @@ class PrintedMetrics:
                 named = None if record.per_epoch or not counts_steps else record.step
                 step = named if named and abs(named - marked) <= 1 else max(marked, state.first_step + 1)
                 is_mean = evaluates or record.is_mean
-                if record.loss is not None and not (is_mean and self._summarizes(step)):
+                if is_mean and record.loss is not None and self._trained:
+                    self._trained, self._summarized = False, step
+                # A mean, such as that of an epoch, after losses of steps is none of their series.
+                if record.loss is not None and not (is_mean and step <= self._summarized + 1):
                     self._trained = self._trained or not is_mean
                     events.append(_metrics(record, step, now.wall_s))
                 if record.evaluation:
@@ -164,12 +167,6 @@ class PrintedMetrics:
         if validates or not self._validates or _TESTS.search(line) is None:
             return metrics
         return {f"test_{name.removeprefix('eval_')}": value for name, value in metrics.items()}
-
-    def _summarizes(self, step: int) -> bool:
-        """Whether a mean, such as that of an epoch, comes after losses of steps: it is none of their series."""
-        if self._trained:
-            self._trained, self._summarized = False, step
-        return step <= self._summarized + 1
 
     def _plan(self, lines: Sequence[bytes], state: RunState, first: int, t: float) -> list[Event]:
         """The length of the training by the newest printed position, unless it is known already."""

@@ -61,13 +61,17 @@ def length_in_memory(value: Any) -> int | None:
         return length_in_memory(value.__dict__.get("iterable"))
     if inspect.isgenerator(value):
         return None if value.gi_frame is None else _folds(variables_of(value.gi_frame).get("self"))
-    classes = (*type(value).__mro__, *getattr(value.__class__, "__mro__", ()))
-    if getattr(value, "shape", None) == () or any(each.__name__ == "DataLoader" for each in classes):
+    if getattr(value, "shape", None) == () or _is_loader(value):
         return None
     try:
         return len(value)
     except Exception:  # noqa: BLE001 - code of the script
         return None
+
+
+def _is_loader(value: Any) -> bool:
+    classes = (*type(value).__mro__, *getattr(value.__class__, "__mro__", ()))
+    return any(each.__name__ == "DataLoader" for each in classes)
 
 
 def _folds(splitter: Any) -> int | None:
@@ -154,6 +158,16 @@ def count_iterations(node: ast.expr, frame: FrameType) -> tuple[int | None, tupl
     if isinstance(iterated, range):
         return len(iterated), (iterated.start, iterated.step, 0)
     return length_in_memory(value), None
+
+
+def is_over_loader(node: ast.expr, frame: FrameType) -> bool:
+    """Whether a loop is over a DataLoader itself, or what a function that shows progress makes of it."""
+    while isinstance(node, ast.Call) and node.args:
+        if last_name(node.func) not in NAMES["passing_on"] and "tqdm" not in last_name(node.func):
+            return False
+        node = node.args[0]
+    value = value_of(node, frame)
+    return _is_loader(value.__dict__.get("iterable") if "tqdm" in type(value).__name__ else value)
 
 
 def addition_lines(statement: ast.stmt, counter: ast.expr) -> list[int]:

@@ -23,6 +23,7 @@ from .expressions import (
     includes_line,
     is_call_of,
     is_increment,
+    is_over_loader,
     is_same,
     last_name,
     names_in,
@@ -53,8 +54,9 @@ class Counter(NamedTuple):
 class Loop(NamedTuple):
     """A loop around the step. `iterations` is how often it runs, None if that is not known.
 
-    `kind` says of such a loop whether it is one of `data`, of an `engine`, or ends when its condition says so, like an
-    `episode` of reinforcement learning. `may_stop`: something that is not understood may end it earlier.
+    `kind` says of such a loop whether it is one of `data`, over a `loader` itself, of an `engine`, or ends when its
+    condition says so, like an `episode` of reinforcement learning. `may_stop`: something that is not understood may end
+    it earlier.
     """
 
     iterations: int | None
@@ -172,6 +174,9 @@ class PlannedLength:
         loops[:-1] = [EPISODE if each.may_stop and each.iterations is not None else each for each in loops[:-1]]
         self.is_episodic = len(loops) > 1 and loops[0] is EPISODE
         self._ends_by_break = [loop.kind for loop in loops] == ["episode"]  # `while True:` without data
+        if [loop.kind for loop in loops] == ["loader"] and finder.is_whole and self.epochs is None:
+            self.outer, self.has_loops = 1, True
+            return
         outer = [loop.iterations for loop in loops[1:] if loop.iterations is not None]
         if len(outer) < len(loops) - 1:  # the length of a loop around the epochs is not known
             self.epochs = None
@@ -187,7 +192,7 @@ class PlannedLength:
             inner, loops = loops[0].kind, loops[1:]
         if loops and all(loop.counter is not None for loop in loops) and self.has_loops and inner != "episode":
             last = math.prod([loop.iterations or 1 for loop in loops]) - 1
-            self._nest = Limit(loops, last, steady=inner != "data")
+            self._nest = Limit(loops, last, steady=inner not in ("data", "loader"))
 
     def follow(self, frame: FrameType | None, steps: int, ahead: int) -> None:
         """Read the variables that count, after so many steps, in the functions from `frame` outwards.
@@ -238,14 +243,15 @@ class PlannedLength:
 class _LoopFinder:
     """Finds the `loops` around a step, the innermost first, and the `limits` at which a statement breaks out of them.
 
-    `breaks`: there is a break that is not understood. A library's loops count if the step is made in it; those of one
-    that calls the script are not seen, those outside it neither, except for `ENGINES`. `epochs` is a named number.
+    `is_whole`: they are all the loops up to the script itself. `breaks`: there is a break that is not understood. A
+    library's loops count if the step is made in it; those of one that calls the script are not seen, those outside it
+    neither, except for `ENGINES`. `epochs` is a named number.
     """
 
     def __init__(self, innermost: FrameType | None, epochs: int | None) -> None:
         self.loops: list[Loop] = []
         self.limits: list[Limit] = []
-        self.breaks = False
+        self.breaks = self.is_whole = False
         self._epochs = epochs
         self._counted_inside: list[tuple[ast.expr, Any, bool]] = []
         self._around: list[ast.For | ast.While] = []
@@ -260,6 +266,7 @@ class _LoopFinder:
             in_script = kind == "script"
             if kind != "other":
                 self._read(frame)
+                self.is_whole = self.is_whole or frame.f_code.co_name == "<module>"
 
     def _read_engine(self, frame: FrameType, epoch: str, max_epochs: str) -> None:
         """A loop over batches of unknown number, in one over epochs."""
@@ -287,7 +294,7 @@ class _LoopFinder:
                 # `if i % n == 0: optimizer.step()`: the loop counts batches or environment steps, not optimizer steps.
                 skips = any(isinstance(each, ast.Mod) for each in ast.walk(node.test))
                 if skips and loops and loops[-1].counter is None:
-                    loops[-1] = Loop(None)
+                    loops[-1] = Loop(None, kind=loops[-1].kind)
                 continue
             if isinstance(node, ast.For) and _is_over_parts(node, frame):
                 continue
@@ -307,13 +314,14 @@ class _LoopFinder:
     def _for(self, node: ast.For, frame: FrameType) -> Loop:
         """The loop of a `for` statement; an episode if its bounds depend on the iteration of a loop around it."""
         count, bounds = count_iterations(node.iter, frame)
+        kind = "loader" if is_over_loader(node.iter, frame) else "data"
         if bounds is None:
-            return Loop(count)
+            return Loop(count, kind=kind)
         outer = [each.target for each in self._around if isinstance(each, ast.For)]
         if any(names_in(each) & names_in(node.iter) for each in outer):
             return EPISODE
         if bounds is ENUMERATED and count is None:
-            return Loop(None)
+            return Loop(None, kind=kind)
         counter = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
         return Loop(count, Counter(frame.f_code, counter, *bounds))
 
