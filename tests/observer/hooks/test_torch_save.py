@@ -22,7 +22,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of all that save."""
     folder = tmp_path_factory.mktemp("saves")
     cases = {name: [SCRIPT, name] for name in ("plain", "save", "zip")}
-    for name in ("saves", "renames", "fabric"):
+    for name in ("saves", "renames", "fabric", "updates_by_hand"):
         (folder / f"{name}.py").write_text(SOURCES[name])
         cases[name] = [str(folder / f"{name}.py")]
     return observe_forked(folder / "runs", cases)
@@ -75,8 +75,8 @@ def test_what_is_saved_into_an_archive_is_reported_by_its_path(runs: dict[str, P
 
 
 def test_a_file_saved_by_a_loop_without_an_optimizer_has_the_step_that_changed_the_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: dict[str, Path],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    saved = observe(tmp_path, "-c", SOURCES["updates_by_hand"]).of(Saved)
-    assert [(event.step, event.path) for event in saved] == [(1, str(tmp_path / "after.pt"))]
+    folder = runs["updates_by_hand"]
+    saved = observed_in(folder).of(Saved)
+    assert [(event.step, event.path) for event in saved] == [(1, str(folder / "after.pt"))]
