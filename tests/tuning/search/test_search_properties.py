@@ -6,7 +6,7 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.benchmarks.tuning.batch_search import quantile
@@ -30,7 +30,6 @@ def run(training: SimulatedTraining, trial: Trial, trouble: float) -> Measuremen
     return training.run(trial.settings, trial.number)
 
 
-@settings(max_examples=30)  # each is a whole search, built anew before every trial
 @given(st.integers(0, 10_000_000), st.sampled_from([0.0, 0.0, 0.1, 0.5]))
 def test_every_search_ends_proposes_only_what_may_run_and_goes_on_from_its_trials(seed: int, trouble: float) -> None:
     training = random_training(seed)
