@@ -88,7 +88,8 @@ def test_a_failure_has_a_plain_sentence() -> None:
     measured = measurement(run=failed)
     assert measured.outcome == "failed"
     assert measured.sentence == (
-        "A package or module is missing from the training interpreter. The training failed: No module named 'bitsandbytes'."
+        "A package or module is missing from the training interpreter. "
+        "The training failed: No module named 'bitsandbytes'."
     )
 
 
