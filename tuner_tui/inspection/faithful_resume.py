@@ -293,7 +293,9 @@ class _Comparison:
         here, there, begun = self._first.random_states, self._followed.get(self._step), self._begun
         saved = {} if self._saved is None else self._saved.random_states
         restored = {name for name, state in saved.items() if state in (here.get(name), *self._first.restored)}
-        drawn = self._drawn_after(there or begun) | ({"torch"} if self.shuffled else set())
+        state, drawn = there or begun, {"torch"} if self.shuffled else set[str]()
+        if state is not None and (after := self._followed.get(state.after + 1)) is not None:
+            drawn |= {name for name, value in state.random_states.items() if after.random_states.get(name) != value}
         is_judged = there is not None or bool(drawn & restored)
         drawn = (drawn - restored) & here.keys()
         if there is not None:
@@ -307,12 +309,6 @@ class _Comparison:
             if again:
                 return f"random numbers of {' and '.join(again)} start over as at the first step"
         return "" if is_judged else None
-
-    def _drawn_after(self, state: TrainingState | None) -> set[str]:
-        """The generators that the parent drew from in the step after a state."""
-        after = None if state is None else self._followed.get(state.after + 1)
-        before = {} if state is None else state.random_states
-        return set() if after is None else {name for name in before if after.random_states.get(name) != before[name]}
 
     def _pairs_of_losses(self) -> list[tuple[float, float]]:
         pairs = ((batch.loss, self._later[batch.step].loss) for batch in self._batches if batch.step in self._later)

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuner_tui.core.units import format_ms, format_percent
-from tuner_tui.inspection.step_trace import RANKS, PartTime, StepTimes
+from tuner_tui.inspection.step_trace import RANKS, StepTimes
 
 Bound = Literal["input", "host", "launch", "ranks", "cores", "device"]
 LineOf = Literal["data", "training"]
@@ -144,9 +144,12 @@ def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
     runs = 1 - shares["cores"]
     yield Gain("free cores: fewer threads and workers, or no other programs", shares["cores"])
     yield Gain("have batches ready in time: more loader workers, or cheaper samples and collate", shares["input"])
-    for part in (part for part in times.parts if part.name != RANKS):
-        own, where = runs * _own_share(times, part), WHERE.get(part.name, part.name)
-        yield Gain(f"less of the program's own code {where}", own)
+    parts = [part for part in times.parts if part.name != RANKS]
+    own_s = sum(part.own_s for part in parts)
+    lost = own_s if times.idle_s is None else min(own_s, times.idle_s["host"])  # the rest overlaps with the GPU's work
+    for part in parts:
+        own, where = times.share(part.own_s / own_s * lost) if own_s else 0.0, WHERE.get(part.name, part.name)
+        yield Gain(f"less of the program's own code {where}", runs * own)
         if part.name in OUTSIDE_MODULES:
             fused = "a fused optimizer, or one with foreach" if part.name == "optimizer" else ""
             yield Gain(fused or f"fewer or cheaper operators {where}", runs * times.share(part.seconds - part.own_s))
@@ -156,10 +159,3 @@ def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
     yield Gain("read values less often (.item(), .cpu(), if on a tensor)", times.share(waits))
     for row in times.modules[:2]:
         yield Gain(f"less time in module {row.name}", runs * times.share(row.seconds))
-
-
-def _own_share(times: StepTimes, part: PartTime) -> float:
-    # What overlaps with the GPU's work does not hold it up.
-    own_s = sum(part.own_s for part in times.parts if part.name != RANKS)
-    lost = own_s if times.idle_s is None else min(own_s, times.idle_s["host"])
-    return times.share(part.own_s / own_s * lost) if own_s else 0.0

@@ -124,9 +124,7 @@ def trace_memory(
 
 
 def trace_together(
-    interpreter: Interpreter,
-    trainings: Iterable[tuple[BuiltinJob, Settings, Device]],
-    before: Callable[[int], None],
+    interpreter: Interpreter, trainings: Iterable[tuple[BuiltinJob, Settings, Device]], before: Callable[[int], None]
 ) -> list[str | None]:
     """Put the traces of all `trainings` into the cache, by one start of the Python that trains.
 

@@ -151,9 +151,17 @@ def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:
 def test_an_input_with_nothing_in_it_is_no_healthy_one(text: str, tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_text(text)
-    for name, result in (("the input", run("-", stdin=text)), (path, run(str(path)))):
+    for name, result in (("The input", run("-", stdin=text)), (path, run(str(path)))):
         assert result.exit_code == 2
         assert f"{name} is empty" in " ".join(result.stderr.split())
+
+
+def test_a_program_is_no_output_of_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('Error: no')\n")
+    result = run(str(script))
+    assert result.exit_code == 2
+    assert "is a program, not its output" in " ".join(result.stderr.split())
 
 
 def test_nothing_wrong_stands_only_above_settings_that_are_in_effect() -> None:

@@ -28,7 +28,7 @@ from tuner_tui.hardware.processes import (
     find_jobs,
     looks_like_training,
 )
-from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import known_sum, phase_at, seconds_left
@@ -141,7 +141,10 @@ class MachineMonitor:
 
     def _read_jobs(self, sample: Sample, pid: int | None) -> list[WatchedJob]:
         runs = self._runs.read()
-        use = gpu_use_by_pid(sample.gpus) if self._host_pids else {}
+        use: dict[int, list[tuple[int, GpuProcess]]] = {}
+        for gpu in sample.gpus if self._host_pids else ():
+            for process in gpu.processes or ():
+                use.setdefault(process.pid, []).append((gpu.index, process))
         self._find(pid, use.keys(), {run.training for run in runs if run.training is not None})
         all_jobs = (self._job(tree, use, runs) for tree in self._trees)
         jobs = [job for job in all_jobs if job.processes]  # the others ended since the table was read
@@ -225,15 +228,6 @@ class MachineMonitor:
 def redacted_command(process: HostProcess) -> tuple[str, ...]:
     """The command line without secrets, or the kernel's name of the process if it is hidden."""
     return redact_argv(process.command) or (process.comm,)
-
-
-def gpu_use_by_pid(gpus: Iterable[GpuSample]) -> dict[int, list[tuple[int, GpuProcess]]]:
-    """For each process on a GPU: the GPU indices and what it uses there."""
-    by_pid: dict[int, list[tuple[int, GpuProcess]]] = {}
-    for gpu in gpus:
-        for process in gpu.processes or ():
-            by_pid.setdefault(process.pid, []).append((gpu.index, process))
-    return by_pid
 
 
 def summarize_gpu_use(use: Sequence[tuple[int, GpuProcess]]) -> tuple[tuple[int, ...], int | None, float | None]:
