@@ -151,7 +151,7 @@ def classify(failure: Failure) -> CrashPattern | None:
             and by_message.cause not in (GENERAL if by_headline.cause == "compile-failed" else WRAPPERS)
         )
         # The rows of one cause are in order, so the message as a whole only leads to a more specific one.
-        or (by_headline.cause == by_message.cause and by_message.topic is not None)
+        or (by_headline.cause in {by_message.cause, *by_message.replaces} and by_message.topic is not None)
     ):
         by_words = by_message
     if by_words is None and by_frames is not None:
