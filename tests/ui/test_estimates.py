@@ -271,6 +271,13 @@ def test_without_a_gpu_the_host_or_the_limit_bounds_it() -> None:
     assert (host.against, host.estimate and host.estimate.capacity_bytes) == ("", 24 * GIB)
     limited = MemoryEstimator().quick(request(inventory=box, memory_limit_bytes=12 * GIB))
     assert (limited.against, limited.estimate and limited.estimate.capacity_bytes) == ("limit", 12 * GIB)
+    two = request(job=BuiltinJob(model="bert-base", launcher="torchrun", processes=2), inventory=box)
+    shared = MemoryEstimator().quick(two)
+    assert (shared.against, shared.estimate and shared.estimate.capacity_bytes) == (
+        "for each of 2 processes",
+        12 * GIB,
+    ), "the processes share the memory of the host"
+    assert MemoryEstimator().quick(structs.replace(two, memory_limit_bytes=8 * GIB)).against == "limit"
     gpu = MemoryEstimator().quick(request(memory_limit_bytes=30 * GIB))
     assert (gpu.against, gpu.estimate and gpu.estimate.capacity_bytes) == ("limit", 30 * GIB)
 
@@ -361,9 +368,14 @@ def test_a_micro_batch_of_1_is_worth_a_try_where_it_fits_at_most_by_the_estimate
     assert doubtful.largest == 0
     assert words in texts(doubtful)[1]
     assert doubtful.nothing_fits is (capacity_gib == 15)
+    alone = replace(doubtful, estimate=estimated(1, replace(H100, capacity_bytes=capacity_gib * GIB), uncertainty=0.3))
+    assert "try micro batch" not in texts(alone)[1], "it has that already"
 
 
-@pytest.mark.parametrize(("capacity_gib", "words"), [(16, "may not fit"), (15, "not even a micro batch of 1 fits;")])
+@pytest.mark.parametrize(
+    ("capacity_gib", "words"),
+    [(16, "only a micro batch of 1 is likely to fit;"), (15, "not even a micro batch of 1 fits;")],
+)
 async def test_the_key_that_fits_the_batch_says_of_a_micro_batch_of_1_what_the_settings_say(
     capacity_gib: int, words: str
 ) -> None:

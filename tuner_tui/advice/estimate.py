@@ -89,9 +89,9 @@ def training_device(target: TrainingTarget, limit_bytes: int | None, *, cached_o
 class JobMemoryEstimator(Struct, frozen=True):
     """Estimates the memory of one job on one device, corrected by measured runs (newest first).
 
-    Each of `processes` has a device of its own. `interpreter` runs traces; None if there is none. Where `sharding`
-    divides the job in a way that is not modelled, it is computed as if it were not divided: more than is taken, which
-    only says what certainly fits.
+    Each of `processes` has a device, or a share of the host, of its own. `interpreter` runs traces, if any. Where
+    `sharding` divides the job in a way that is not modelled, it is computed as if it were not divided: more than is
+    taken, which only says what certainly fits.
     """
 
     job: BuiltinJob
@@ -394,17 +394,18 @@ def _settings(request: EstimateRequest) -> Settings:
 
 
 def _host_limit(request: EstimateRequest, target: TrainingTarget) -> int | None:
-    """The limit of a training without a GPU; None without one that is below the memory of the host."""
+    """The limit of each process without a GPU; None without one that is below its share of the host's memory."""
     limit = request.memory_limit_bytes
-    return None if target.on_gpu or limit is None or limit >= request.inventory.memory.usable_bytes else limit
+    return None if target.on_gpu or limit is None or limit >= (target.device.capacity_bytes or 0) else limit
 
 
 def _capacity_name(request: EstimateRequest, target: TrainingTarget) -> str:
-    """The name of the capacity where it is not the memory of the only GPU."""
+    """The name of the capacity where it is not all the memory of the host or of the only GPU."""
     limit, count = request.memory_limit_bytes, len(target.gpus)
     if target.on_gpu and limit is not None and target.memory_bytes == limit:
         return "limit"
     if target.on_gpu:
         alone = f"on GPU {target.gpus[0].index}" if len(request.inventory.gpus) > 1 else ""
         return f"on each of {count} GPUs" if count > 1 else alone
-    return "" if _host_limit(request, target) is None else "limit"
+    shared = f"for each of {target.processes} processes" if target.processes > 1 else ""
+    return shared if _host_limit(request, target) is None else "limit"

@@ -195,7 +195,7 @@ def training_device_of(situation: Situation) -> Device | None:
     if inventory is None:
         return None
     if situation.has_gpu is False:
-        host = Device(False, None, inventory.memory.usable_bytes)
+        host = Device(False, None, inventory.memory.usable_bytes // situation.processes)
         return host if limit is None else limit_device_memory(host, limit, situation.import_footprint)
     if situation.is_alive:  # what its GPUs hold is its own
         inventory = replace(inventory, gpus=tuple(replace(gpu, memory_used_bytes=None) for gpu in inventory.gpus))

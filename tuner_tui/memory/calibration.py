@@ -30,7 +30,7 @@ class MeasuredRun(Struct, frozen=True):
 
     `ran_out` names the memory that it ran out of, that of its device or of the host; `limit_bytes` is what there was at
     most for it: the limit that was set, or the memory of the GPU that ran out. The micro batch of `settings` is 0 where
-    the command has one of its own that was not observed. On a CPU the resident set is that of all `processes`.
+    the command has one of its own that was not observed. On a CPU the resident set is the mean of the `processes`.
     """
 
     id: str

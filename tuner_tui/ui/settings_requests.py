@@ -154,9 +154,11 @@ class SettingsRequests(Requests):
             why = "a run shows the batch of this command first" if most else unmeasured
             note = f"The largest micro batch that fits is not known: {why}. o measures it with short runs."
         elif most < 1:
-            fits = "not even a micro batch of 1 fits" if outlook.nothing_fits else "a micro batch of 1 may not fit"
-            where = "" if outlook.on_gpu else " in RAM"
-            note = f"By the estimate {fits}{where}; m shows where the memory goes."
+            doubtful = (
+                "even a micro batch of 1 may not fit" if micro == 1 else "only a micro batch of 1 is likely to fit"
+            )
+            fits = "not even a micro batch of 1 fits" if outlook.nothing_fits else doubtful
+            note = f"By the estimate {fits}{'' if outlook.on_gpu else ' in RAM'}; m shows where the memory goes."
         elif (fitted := await self._largest_split(split, most)) is None:
             return
         elif fitted == split:

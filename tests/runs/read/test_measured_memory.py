@@ -183,7 +183,7 @@ def test_each_rank_of_a_run_has_counters_of_its_own(tmp_path: Path) -> None:
     for rank, resident in enumerate((3000, 4000)):
         steps = Steps(t=1.0, step=5, own_steps=5, rss_peak_bytes=resident)
         (folder.path / f"events-rank{rank}.jsonl").write_bytes(encode_event(steps))
-    assert measured_runs(JOB, tmp_path)[0].resident_bytes == 7000
+    assert (measured_runs(JOB, tmp_path)[0].resident_bytes, measured_runs(JOB, tmp_path)[0].processes) == (3500, 2)
     for rank, peak in enumerate((900, 700)):
         steps = structs.replace(GPU, allocated_peak_bytes=peak, reserved_peak_bytes=peak + 50)
         (folder.path / f"events-rank{rank}.jsonl").write_bytes(encode_event(steps))

@@ -76,9 +76,9 @@ class TrainingTarget(Struct, frozen=True):
 
     @property
     def device(self) -> Device:
-        """The device of one process, for memory estimates."""
+        """The device of one process, for memory estimates; on a CPU the processes share the memory of the host."""
         if not self.on_gpu:
-            return Device(False, None, self.inventory.memory.usable_bytes)
+            return Device(False, None, self.inventory.memory.usable_bytes // self.processes)
         gpu, spread = self.weakest, self.replicas if self.processes == 1 else 1
         return Device(True, None if gpu is None else gpu.capability, self.memory_bytes, gpu_count=spread)
 

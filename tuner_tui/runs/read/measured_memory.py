@@ -75,7 +75,7 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
         ran_out = "gpu" if on_gpu or any(map(ON_GPU.search, words)) else "host"
     elif last is None or last.own_steps < MIN_STEPS:
         return None
-    resident = sum(steps.rss_peak_bytes or 0 for steps in ranks)
+    resident = sum(steps.rss_peak_bytes or 0 for steps in ranks) // max(1, len(ranks))
     limits = (record.memory_limit_bytes, _capacity(words), _reached(words, last))
     return MeasuredRun(
         folder.id,
