@@ -31,7 +31,7 @@ def test_unknown_is_a_dash_and_never_zero(shown: object) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0.00"),
+    [(0.0, "0.00"), (0.00042, "4e-04"), (0.0042, "0.0042"), (0.0099, "0.0099"),
      (0.424, "0.42"), (3.1, "3.10"), (24.82, "24.8"), (512.4, "512"), (999.6, "1.00k"), (50_234, "50.2k"),
      (1_203_000, "1.20M"), (float("nan"), "nan"), (float("-inf"), "-inf")],
 )  # fmt: skip

@@ -19,7 +19,7 @@ def count(number: int | None) -> str:
 
 
 def significant(value: float | None) -> str:
-    """Three significant digits without an exponent: `0.42`, `3.10`, `24.8`, `512`; above that `50.2k`, `1.20M`."""
+    """Three digits: `0.42`, `3.10`, `24.8`, `512`; above that `50.2k`, `1.20M`; of a small one `0.0042`, `7e-05`."""
     if value is None:
         return UNKNOWN
     if not math.isfinite(value):
@@ -31,9 +31,10 @@ def significant(value: float | None) -> str:
 
 
 def _three_digits(value: float) -> str:
-    if abs(value) < 9.995:
-        return f"{value:.2f}"
-    return f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
+    size = abs(value)
+    if 0 < size < 0.00995:
+        return f"{value:.2g}" if size >= 0.00095 else f"{value:.0e}"
+    return f"{value:.2f}" if size < 9.995 else f"{value:.1f}" if size < 99.95 else f"{value:.0f}"
 
 
 def metric(value: float | None) -> str:
