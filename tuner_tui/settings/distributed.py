@@ -270,13 +270,6 @@ def training_words(command: tuple[str, ...], folder: Path) -> tuple[str, ...]:
     return command
 
 
-def _devices_in(file: Path) -> int:
-    """The devices that a configuration file of the command asks for; 1 where it says none."""
-    with suppress(SettingsError):
-        return int(stated_in(flatten(_parsed(read_source(file), "").values), None).get("gpus", 1))
-    return 1
-
-
 def requested_processes(job: Job) -> int | None:
     """The number that the option `--num_processes` of `accelerate launch` in a command asks for, None without it."""
     if job.launcher != "plain" or not isinstance(job, CommandJob):
@@ -338,9 +331,12 @@ def _command_processes(
     requested = next((value for name, value in given.items() if re.search(r"^num_gpus$|\btrainer\.devices$", name)), "")
     if requested:  # detectron2, Lightning
         return _parse_process_count(requested, gpu_count)
-    names = (word.rpartition("=")[2] for word in command)
+    names, count = (word.rpartition("=")[2] for word in command), 1
     files = (folder / name for name in names if name.endswith((".yaml", ".yml")))
-    return max(map(_devices_in, files), default=1)
+    for file in files:
+        with suppress(SettingsError):
+            count = max(count, int(stated_in(flatten(_parsed(read_source(file), "").values), None).get("gpus", 1)))
+    return count
 
 
 def _accelerate_processes(options: Mapping[str, str], gpu_count: int | None, file: AccelerateConfig | None) -> int:

@@ -204,6 +204,11 @@ def _with_sources(
     if None not in halves and settings.get("max_length") in halves and training.task != "seq2seq":
         settings = {name: value for name, value in settings.items() if name != "max_length"}  # a sample has both
     flat, program = flatten(file.values), program_of(file.words or training.command, path)
+    made = {*pattern_of("optimizer_of_source").findall(source_of(program))} if program else set()
+    if len(made) == 1 and not {"optim"} & {*settings, *training.stated, *imported.left_open}:
+        read = read_settings(dialects()["own-script"], {"optimizer.type": made.pop()})
+        settings = {**read.settings, **settings}
+        training = replace(training, stated={**read.foreign, **training.stated})
     if training.model and program and "/" not in training.model:  # a short name of the program's own
         entry = rf"[\"']{re.escape(training.model)}[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']"
         named = re.search(entry, source_of(program))
