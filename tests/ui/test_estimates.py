@@ -471,3 +471,17 @@ def test_the_memory_of_a_model_that_cannot_be_traced_has_its_parts_by_formula() 
 def test_without_a_model_the_parts_are_not_known() -> None:
     with pytest.raises(TraceError, match="write the model and task"):
         MemoryEstimator().parts(request(job=CommandJob(command=("python", "train.py"))))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "words"),
+    [
+        (UNMEASURED, f"that fits is {UNMEASURED}."),
+        ("", "that fits is not known: no runs tell how it grows with the batch."),
+    ],
+)
+async def test_the_key_that_fits_the_batch_says_why_that_is_not_known(unknown: str, words: str) -> None:
+    box = FakeBox()
+    estimates = FakeEstimates(quick=lambda _: MemoryOutlook(unknown=unknown))
+    async with on_screen(box, backend=box.backend(estimates=estimates)) as pilot:
+        await press_until(pilot, lambda: words in said(pilot), "f")

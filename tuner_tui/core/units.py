@@ -20,8 +20,8 @@ def format_share(part: float | None, digits: int = 0, signed: bool = False) -> s
 
 
 def format_ms(seconds: float) -> str:
-    """`12.3 ms`."""
-    return f"{seconds * 1000:.3g} ms"
+    """`12.3 ms`, from one second on `1.23 s`."""
+    return f"{seconds * 1000:.3g} ms" if abs(seconds) < 0.9995 else f"{seconds:.3g} s"
 
 
 def format_rate(rate: float) -> str:

@@ -150,9 +150,10 @@ class SettingsRequests(Requests):
         micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
         split = BatchSplit(micro, accumulation, self._state.data_parallel.processes)
         if most is None or split.change.keys() & unknown:
-            unmeasured = outlook.unknown or "no run measured two sizes"
+            unmeasured = outlook.unknown or "no runs tell how it grows with the batch"
             why = "a run shows the batch of this command first" if most else unmeasured
-            note = f"The largest micro batch that fits is not known: {why}. o measures it with short runs."
+            unknown_batch = f"not known: {why}".replace("not known: not known", "not known")
+            note = f"The largest micro batch that fits is {unknown_batch}. o measures it with short runs."
         elif most < 1:
             doubtful = (
                 "even a micro batch of 1 may not fit" if micro == 1 else "only a micro batch of 1 is likely to fit"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tuner_tui.core.units import format_percent
+from tuner_tui.core.units import format_ms, format_percent
 from tuner_tui.inspection.step_trace import StepTimes
 from tuner_tui.runs.read.live_inspection import RankProfile, RunProfile
 from tuner_tui.view.cells import Line, TextSpan, align_left, line, shorten, text_width, wrapped_rows
@@ -26,7 +26,7 @@ def profile_rows(profile: RunProfile, width: int) -> list[Line]:
         rows += wrapped_rows(f"Rank {rank.rank}: {rank.verdict.sentence}", width, "dim")
     rows += refused
     times = first.times
-    own_code = ((part, f"own code {part.own_s * 1000:.3g} ms" if part.own_s else "") for part in times.parts)
+    own_code = ((part, f"own code {format_ms(part.own_s)}" if part.own_s else "") for part in times.parts)
     rows += _table("Part of the step", [(part.name, part.seconds, more) for part, more in own_code], times, width)
     modules = [(row.name, row.seconds, _calls(row.calls)) for row in times.modules[:MAX_TABLE]]
     if first.compiled:
@@ -63,7 +63,7 @@ def _table(title: str, entries: Sequence[tuple[str, float, str]], times: StepTim
     for name, seconds, more in entries:
         share = times.share(seconds)
         bar = "█" * round(share * BAR_WIDTH)
-        figures = f"{format_percent(share * 100):>5} {seconds * 1000:>9.3g} ms  "
+        figures = f"{format_percent(share * 100):>5} {format_ms(seconds):>12}  "
         room = max(8, min(longest, width - BAR_WIDTH - len(figures) - MORE_WIDTH))
         label = align_left(name, room)
         yield line(TextSpan(bar.ljust(BAR_WIDTH), "gauge"), figures, label, TextSpan(f"  {more}", "dim"))
