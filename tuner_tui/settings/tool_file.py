@@ -411,22 +411,16 @@ def without_unread(values: Mapping[str, Any], programs: Sequence[Path]) -> Mappi
     sections = {key: value for key, value in values.items() if isinstance(value, dict)}
     read = {key for name in sections.keys() & words for key in sections[name]}
     unread = {name for name in sections.keys() - words if len(read & sections[name].keys()) > 1}
-    of_model, rather = (
-        leaf_pattern("|".join(dialects()["own-script"].model_keys)),
-        pattern_of("rather").findall(sources),
-    )
-    preferred = dict[str, Any]()
+    of_model = leaf_pattern("|".join(dialects()["own-script"].model_keys))
+    changed = dict[str, Any](dict.fromkeys(unread))
     for prefix, section in (("", values), *((f"{name}.", sections[name]) for name in sections)):
         missing = {key for key in section if str(key) not in words}
         models = (f"{prefix}{key}" for key in missing - sections.keys() if 2 * len(missing) <= len(section))
-        unread |= {key for key in models if of_model.search(key) and not names_of_transformers([key])}
+        changed |= {key: None for key in models if of_model.search(key) and not names_of_transformers([key])}
         method = next((f"{section[key]}_" for key in words_of("chooses_method") if key in section), "$")
-        pairs = [
-            *rather,
-            *((str(key), str(key).removeprefix(method)) for key in section if str(key).startswith(method)),
-        ]
-        preferred |= {prefix + other: section[key] for key, other in pairs if section.get(key) and other in section}
-    changed = dict.fromkeys(unread) | preferred
+        pairs = [(key, key.removeprefix(method)) for key in map(str, section) if key.startswith(method)]
+        pairs += pattern_of("rather").findall(sources)
+        changed |= {prefix + other: section[key] for key, other in pairs if section.get(key) and other in section}
     kept = with_references(values) if changed else dict(values)
     for key, value in changed.items():
         set_nested(kept, key.split("."), value)

@@ -277,9 +277,7 @@ def _command_of_code(code: re.Match[str]) -> str:
     """The command that code after `python -c` builds as a list, with the variables of the shell that it reads."""
     names = dict(pattern_of("variables_of_code").findall(code["code"]))
     words = (word or f"{{{name}}}" for word, name in pattern_of("words_of_code").findall(code["words"]))
-    return " ".join(
-        ("python", *(re.sub(r"\{(\w+)\}", lambda part: f"${names.get(part[1], part[1])}", word) for word in words))
-    )
+    return re.sub(r"\{(\w+)\}", lambda part: f"${names.get(part[1], part[1])}", " ".join(("python", *words)))
 
 
 def patch_shell(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
