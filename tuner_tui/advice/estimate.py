@@ -301,8 +301,7 @@ class MemoryEstimator:
         job = modelled_job(request.job)
         if job is None:
             raise TraceError(UNNAMED_MODEL)
-        settings = _settings(request)
-        target = _target(request)
+        settings, target = _settings(request), _target(request)
         device = training_device(target, _host_limit(request, target), cached_only=True)
         title = f"{job.model} · micro batch {settings.per_device_train_batch_size}"
         estimator, ways = JobMemoryEstimator.of(target, job, device, self._runs), ["kind", "module"]
@@ -402,10 +401,9 @@ def _host_limit(request: EstimateRequest, target: TrainingTarget) -> int | None:
 def _capacity_name(request: EstimateRequest, target: TrainingTarget) -> str:
     """The name of the capacity where it is not all the memory of the host or of the only GPU."""
     limit, count = request.memory_limit_bytes, len(target.gpus)
-    if target.on_gpu and limit is not None and target.memory_bytes == limit:
-        return "limit"
-    if target.on_gpu:
+    if target.on_gpu and (limit is None or target.memory_bytes != limit):
         alone = f"on GPU {target.gpus[0].index}" if len(request.inventory.gpus) > 1 else ""
         return f"on each of {count} GPUs" if count > 1 else alone
-    shared = f"for each of {target.processes} processes" if target.processes > 1 else ""
-    return shared if _host_limit(request, target) is None else "limit"
+    if target.on_gpu or _host_limit(request, target) is not None:
+        return "limit"
+    return f"for each of {target.processes} processes" if target.processes > 1 else ""

@@ -155,9 +155,7 @@ class SettingsRequests(Requests):
             unknown_batch = f"not known: {why}".replace("not known: not known", "not known")
             note = f"The largest micro batch that fits is {unknown_batch}. o measures it with short runs."
         elif most < 1:
-            doubtful = (
-                "even a micro batch of 1 may not fit" if micro == 1 else "only a micro batch of 1 is likely to fit"
-            )
+            doubtful = "even a micro batch of 1 may not fit" if micro == 1 else "only a micro batch of 1 may fit"
             fits = "not even a micro batch of 1 fits" if outlook.nothing_fits else doubtful
             note = f"By the estimate {fits}{'' if outlook.on_gpu else ' in RAM'}; m shows where the memory goes."
         elif (fitted := await self._largest_split(split, most)) is None:
