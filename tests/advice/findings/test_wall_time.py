@@ -111,6 +111,19 @@ def test_a_loader_that_sleeps_waits_for_no_core_that_others_use(
     assert ("data-wait", where) in findings
 
 
+@pytest.mark.parametrize(("sampled", "offered"), [(True, False), (False, True)])
+def test_more_prefetch_gains_nothing_where_the_workers_sleep(sampled: bool, offered: bool) -> None:
+    (finding,) = diagnose(
+        situation(
+            state=training(rates={"data_wait_share": 0.6}),
+            samples=on_cpu(5.0, (1.0, 1.0), own_pct=15.0) if sampled else (),
+            settings=Settings(dataloader_num_workers=2),
+        )
+    )
+    assert finding.cause == "data-wait"
+    assert ("more-prefetch" in [remedy.name for remedy in finding.remedies]) == offered
+
+
 @pytest.mark.parametrize(
     ("looks", "own_pct", "expected"), [(0.9, 30.0, True), (0.5, 45.0, False), (0.9, 400.0, False), (None, 30.0, False)]
 )

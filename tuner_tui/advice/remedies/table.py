@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Remedy, speed_words
+from tuner_tui.advice.findings.run_metrics import loading_is_idle
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import compiled, read_data_file
 from tuner_tui.core.units import format_share
@@ -172,6 +173,7 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "batch-option": lambda situation: _option_in_log("batch", situation),
     "size-option": lambda situation: _option_in_log("size", situation),
     "checkpoint": lambda situation: (situation.state.checkpoint or situation.resumed_from) is not None,
+    "workers-sleep": lambda run: loading_is_idle(run, (run.settings or Settings()).dataloader_num_workers),
     "padding-saved": _padding_saved,
     "gain-without-own-code": _gain_without_own_code,
     "saved-by-8-bit-states": _saved_by_8_bit_states,
@@ -183,8 +185,6 @@ WORDS: Mapping[str, Callable[[Settings], object]] = {
     "several-checkpoints": lambda settings: settings.save_total_limit is None or settings.save_total_limit > 1,
     "unclipped": lambda settings: settings.max_grad_norm == 0 or settings.max_grad_norm > 1,
     "adapted": lambda settings: settings.peft_method != "none",
-    "eval-batch-doubled": lambda settings: (
-        settings.per_device_eval_batch_size >= 2 * settings.per_device_train_batch_size
-    ),
+    "eval-batch-doubled": lambda tried: tried.per_device_eval_batch_size >= 2 * tried.per_device_train_batch_size,
 }
 """Words about settings. Any other word is the name of a setting."""
