@@ -87,6 +87,7 @@ def test_a_label_alone_is_not_what_is_left_of_a_text() -> None:
     text = "r005: own code after the step takes 71 % of the time in save_state, line 12 of fine.py"
     assert shorten_phrases(text, 40) == "r005: own code after the step takes 71 …"
     assert shorten_phrases(text, 75) == "r005: own code after the step takes 71 % of the time in save_state"
+    assert [shorten_phrases(text, width) for width in (0, -5)] == ["", ""]
 
 
 def test_a_wide_character_cut_in_two_leaves_a_blank() -> None:

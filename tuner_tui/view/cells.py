@@ -160,7 +160,7 @@ def shorten_phrases(text: str, width: int) -> str:
     short = text
     while text_width(short) > width or (short != text and _is_open(short)):
         short = short[: max(0, *map(short.rfind, PHRASE_STARTS))]
-        if text_width(short) < width * LEAST_PHRASES:
+        if not short or text_width(short) < width * LEAST_PHRASES:
             return shorten(text, width)
     return short
 
