@@ -27,6 +27,7 @@ from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_percent, format_share, format_short_duration, format_size
 from tuner_tui.hardware.driver import format_xid, xid_meaning
+from tuner_tui.runs.events.types import Steps
 
 HARMFUL_THROTTLE_REASONS = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")
 """Throttle reasons that are not configured, unlike a power cap or fixed clocks."""
@@ -82,11 +83,13 @@ def lost_gpu(situation: Situation) -> Finding | None:
 def driver_error(situation: Situation) -> Finding | None:
     faulty = [(gpu, gpu.xid) for sample in situation.samples[-1:] for gpu in sample.gpus if gpu.xid is not None]
     mine = {index for sample in situation.samples if faulty for index in gpu_indexes(situation, (sample,))}
-    for gpu, xid in (each for each in faulty if not mine or each[0].index in mine):
+    for gpu, xid in faulty:
+        if mine and gpu.index not in mine:
+            continue
         fault, age = xid_meaning(xid).fault, gpu.xid_age_s
         when = () if age is None else (f"reported {format_short_duration(age)} before the newest sample",)
-        row = XID_FAULTS[fault]
-        return finding("gpu-error", situation, *when, row, ladder=fault, gpu=gpu.index, error=format_xid(xid))
+        evidence = (*when, XID_FAULTS[fault])
+        return finding("gpu-error", situation, *evidence, ladder=fault, gpu=gpu.index, error=format_xid(xid))
     return None
 
 
@@ -97,12 +100,13 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
     retries = max((counters.alloc_retries or 0 for counters in situation.state.counters), default=0)
     # The driver counts what PyTorch's allocator caches as used, although the next batch can have it. A training on
     # batches of many lengths fills its GPU that way and never runs out. With several ranks the least cache counts.
-    peaks = ((each.reserved_peak_bytes, each.allocated_peak_bytes) for each in situation.state.counters)
-    cached = min((0 if None in (held, used) else max(0, (held or 0) - (used or 0)) for held, used in peaks), default=0)
+    cached = min(map(_cached_bytes, situation.state.counters), default=0)
     for figures in gpu_figures(situation, samples[-1:]):
         used, total = (figures[0].memory_used_bytes, figures[0].memory_total_bytes) if figures else (None, None)
-        full = thresholds.VRAM_NEAR_LIMIT_SHARE * (total or 0)
-        if used is None or not total or used < full or (used - cached < full and not retries):
+        if used is None or not total:
+            continue
+        full = thresholds.VRAM_NEAR_LIMIT_SHARE * total
+        if used < full or (used - cached < full and not retries):
             continue
         evidence = [f"{format_size(used)} of {format_size(total)} used"]
         if cached:
@@ -118,6 +122,13 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
             free=format_size(total - used + cached),
         )  # fmt: skip
     return None
+
+
+def _cached_bytes(counters: Steps) -> int:
+    """What the allocator reserved beyond the peak of all tensors; 0 if it was not measured."""
+    if counters.reserved_peak_bytes is None or counters.allocated_peak_bytes is None:
+        return 0
+    return max(0, counters.reserved_peak_bytes - counters.allocated_peak_bytes)
 
 
 def gpu_underused(situation: Situation) -> Finding | None:
@@ -143,8 +154,10 @@ def gpu_underused(situation: Situation) -> Finding | None:
 
 def gpu_memory_unused(situation: Situation) -> Finding | None:
     busy, figures = _settled_utilisation(situation), _fullest(situation)
-    used, total = figures or (0, 0)
-    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or not used < thresholds.VRAM_LOW_SHARE * total:
+    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or figures is None:
+        return None
+    used, total = figures
+    if used / total >= thresholds.VRAM_LOW_SHARE:
         return None
     remedies = remedies_for("gpu-memory-unused", situation)
     if situation.settings is not None and not remedies:

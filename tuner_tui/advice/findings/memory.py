@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
@@ -66,8 +66,9 @@ def small_shm(situation: Situation) -> Finding | None:
 def disk_nearly_full(situation: Situation) -> Finding | None:
     newest = _newest(situation)
     free = None if newest is None else newest.host.disk_free_bytes
-    full = free is not None and free < thresholds.DISK_FREE_BYTES
-    return finding("disk-nearly-full", situation, f"{format_size(free or 0)} free") if full else None
+    if free is None or free >= thresholds.DISK_FREE_BYTES:
+        return None
+    return finding("disk-nearly-full", situation, f"{format_size(free)} free")
 
 
 def _newest(situation: Situation) -> Sample | None:
@@ -96,9 +97,7 @@ def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...
     leaks = [MemoryLeak("gpu", growth, rank) for rank, growth in on_gpus if growth is not None]
     on_host = [growth for rank in ranks if (growth := find_growth(rank.anonymous_minima, least)) is not None]
     if on_host:
-        bytes_a_step, total_bytes, steps, from_bytes = zip(*map(astuple, on_host), strict=True)
-        growth = MemoryGrowth(sum(bytes_a_step), sum(total_bytes), max(steps), sum(from_bytes))
-        leaks.append(MemoryLeak("host", growth))
+        leaks.append(MemoryLeak("host", _total_growth(on_host)))
     floor, share = thresholds.LEAK_BYTES, thresholds.LEAK_SHARE
     return tuple(leak for leak in leaks if leak.growth.total_bytes >= max(floor, share * leak.growth.from_bytes))
 
@@ -109,6 +108,15 @@ def leak_before_oom(situation: Situation, location: MemoryLocation) -> MemoryLea
     share = thresholds.LEAK_SHARE_AT_END
     leaks = (leak for leak in find_memory_leaks(situation, thresholds.LEAK_WINDOWS_AT_END) if leak.location == location)
     return next((leak for leak in leaks if leak.growth.total_bytes >= share * leak.growth.from_bytes), None)
+
+
+def _total_growth(growths: Sequence[MemoryGrowth]) -> MemoryGrowth:
+    return MemoryGrowth(
+        sum(growth.bytes_a_step for growth in growths),
+        sum(growth.total_bytes for growth in growths),
+        max(growth.steps for growth in growths),
+        sum(growth.from_bytes for growth in growths),
+    )
 
 
 def memory_grows(situation: Situation) -> Finding | None:
