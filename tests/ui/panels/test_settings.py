@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from tests.fakes.ui_backend import FakeBox, failed_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, cursor_on, on_screen, press_until, said, screen_text, until, value
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import FIELDS
-from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel, ValueInput
+from tuner_tui.ui.panels.settings import AROUND_TITLE, SettingsList, SettingsPanel, ValueInput
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.view.settings_form import KNOBS
 
@@ -68,6 +69,21 @@ async def test_a_value_is_edited_in_place() -> None:
         await until(pilot, lambda: not typed.has_class("-shown"))
         assert value(pilot, "gradient_accumulation_steps") == 4
         assert app_of(pilot).main.page == "output"
+
+
+async def test_the_title_has_whole_parts_and_follows_the_size() -> None:
+    async with on_screen(FakeBox(), (200, 40)) as pilot:
+        panel = app_of(pilot).main.query_one(SettingsPanel)
+        while len(panel.list.rows) <= panel.list.size.height:
+            await pilot.press("down")
+            if (row := panel.list.row) is not None and row.label.startswith("▸"):
+                await pilot.press("enter")
+        await until(pilot, lambda: str(panel.border_title).endswith(" below"))
+        for width in (160, 120, 100, 200):
+            await pilot.resize_terminal(width, 40)
+            await until(pilot, lambda: len(str(panel.border_title)) <= panel.outer_size.width - AROUND_TITLE)
+            assert re.fullmatch(r"llama-1b-sft|\d+ below", str(panel.border_title).split(" · ")[-1])
+        await until(pilot, lambda: str(panel.border_title).endswith(" below"))
 
 
 async def test_an_error_is_shown_the_moment_it_is_one_and_is_not_taken() -> None:

@@ -23,7 +23,7 @@ from textual.strip import Strip
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.panels.arrangement import panel_title
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, set_border_text
-from tuner_tui.view.cells import shorten
+from tuner_tui.view.cells import shorten, wrapped_parts
 from tuner_tui.view.estimate_rows import estimate_rows
 from tuner_tui.view.settings_form import (
     PARTLY,
@@ -71,6 +71,8 @@ class ValueTyped(Message):
 
 
 LABEL_COLUMNS = 13
+AROUND_TITLE = 6
+"""Cells of the border around its title: the corners, a line and a blank at either end."""
 LEAST_VALUE_COLUMNS, MOST_VALUE_COLUMNS = 10, 20
 
 
@@ -307,7 +309,8 @@ class SettingsPanel(Vertical):
         below = max(0, len(self.list.rows) - above - self.list.size.height)
         hidden = ", ".join(f"{number} {where}" for number, where in ((above, "above"), (below, "below")) if number)
         name = f"{self.view.preset or ''}{' changed' * self.view.dirty}".strip()
-        title = " · ".join(filter(None, (panel_title("settings"), "next run" * self.next_run, name, hidden)))
+        parts = (panel_title("settings"), "next run" * self.next_run, name, hidden)
+        (title,) = wrapped_parts(parts, self.outer_size.width - AROUND_TITLE, 1)
         set_border_text(self, title)
 
     def _place_estimate(self) -> None:
@@ -322,6 +325,7 @@ class SettingsPanel(Vertical):
 
     def on_resize(self, event: Resize) -> None:
         self._place_estimate()
+        self.call_after_refresh(self._entitle)
         text = self._help
         text.display = event.size.height >= ROOM_FOR_HELP
         text.styles.height = 4 if event.size.height >= ROOM_FOR_MORE_HELP and event.size.width < 60 else 3
