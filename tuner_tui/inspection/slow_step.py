@@ -148,8 +148,8 @@ def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
     own_s = sum(part.own_s for part in parts)
     lost = own_s if times.idle_s is None else min(own_s, times.idle_s["host"])  # the rest overlaps with the GPU's work
     for part in parts:
-        own, where = times.share(part.own_s / own_s * lost) if own_s else 0.0, WHERE.get(part.name, part.name)
-        yield Gain(f"less of the program's own code {where}", runs * own)
+        own_share, where = times.share(part.own_s / own_s * lost) if own_s else 0.0, WHERE.get(part.name, part.name)
+        yield Gain(f"less of the program's own code {where}", runs * own_share)
         if part.name in OUTSIDE_MODULES:
             fused = "a fused optimizer, or one with foreach" if part.name == "optimizer" else ""
             yield Gain(fused or f"fewer or cheaper operators {where}", runs * times.share(part.seconds - part.own_s))

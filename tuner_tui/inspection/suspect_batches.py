@@ -165,8 +165,8 @@ def _repeated_steps(batches: Sequence[StepBatch]) -> int:
 
     Rows have the same numbers in parts of the data that each rank has loaded for itself, but not the same losses.
     """
-    known = (batch for batch in sorted(batches, key=lambda batch: batch.step) if batch.rows_of(None))
-    steps = (list(ranks) for _, ranks in groupby(known, key=lambda batch: batch.step))
+    recorded = (batch for batch in sorted(batches, key=lambda batch: batch.step) if batch.rows_of(None))
+    steps = (list(ranks) for _, ranks in groupby(recorded, key=lambda batch: batch.step))
     shared = [ranks for ranks in steps if len(ranks) > 1]
     pairs = [(first, other) for first, *others in shared for other in others]
     losses = (each for first, other in pairs for each in zip(first.losses, other.losses, strict=False))

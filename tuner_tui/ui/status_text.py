@@ -210,8 +210,8 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     most = getattr(job, "max_samples", None)
     epochs = settings.num_train_epochs
     length = f"{f.count(settings.max_steps)} steps" if settings.max_steps else f"{epochs:g} epoch{'s' * (epochs != 1)}"
-    known = (name for name in KNOBS if name not in state.unknown_values and getattr(settings, name) is not None)
-    values = (f"{FIELDS[name].label} {format_value(name, getattr(settings, name))}" for name in known)
+    names = (name for name in KNOBS if name not in state.unknown_values and getattr(settings, name) is not None)
+    values = (f"{FIELDS[name].label} {format_value(name, getattr(settings, name))}" for name in names)
     pairs = (
         ("preset", " · ".join(part for part in (loaded.preset or "none", about) if part)),
         ("command", "not known" if is_unnamed else command),

@@ -220,8 +220,8 @@ def recompiled(situation: Situation) -> Finding | None:
     warning = RECOMPILED.search("\n".join(situation.log))
     if warning is None:
         return None
-    limit, function, place, reason = warning.groups()
-    return finding("compiling", situation, place, reason, row="recompiled", function=function, limit=limit)
+    limit, function, location, reason = warning.groups()
+    return finding("compiling", situation, location, reason, row="recompiled", function=function, limit=limit)
 
 
 def _settled_utilisation(situation: Situation) -> float | None:

@@ -123,10 +123,10 @@ def slow_rank(situation: Situation) -> Finding | None:
     late = _find_slow_rank(situation)
     if late is None or late.by_data:
         return None
-    place = "the loop's code after the optimizer step" if late.is_late_after_step else "its forward pass or optimizer"
+    part = "the loop's code after the optimizer step" if late.is_late_after_step else "its forward pass or optimizer"
     lost_share, share = late.lost_share * training_share(situation), format_share(late.lost_share)
     rank = late.slow.rank
-    return finding("slow-rank", situation, *late.evidence, lost_share=lost_share, rank=rank, place=place, share=share)
+    return finding("slow-rank", situation, *late.evidence, lost_share=lost_share, rank=rank, place=part, share=share)
 
 
 def data_wait(situation: Situation) -> Finding | None:

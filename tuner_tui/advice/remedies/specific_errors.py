@@ -141,9 +141,9 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 def _may_be_of_program(situation: Situation, name: str | None) -> bool:
     """Whether a module that the program's own code does not find may be a file of the program as well as a package."""
-    own = rf"File \"(?!.*(?:-packages|<frozen)).*(?:\n(?!.*File \").*)*\n.*No module named '{name}[.']"
-    known = (*read_part("distributions"), *read_part("packages")["names"])
-    return name not in known and re.search(own, "\n".join(situation.log)) is not None
+    of_program = rf"File \"(?!.*(?:-packages|<frozen)).*(?:\n(?!.*File \").*)*\n.*No module named '{name}[.']"
+    distributions = (*read_part("distributions"), *read_part("packages")["names"])
+    return name not in distributions and re.search(of_program, "\n".join(situation.log)) is not None
 
 
 def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:

@@ -176,8 +176,8 @@ class Canvas(Widget):
         """Put changed rows between the edges that Textual has rendered: for each it looks up all styles again."""
         cache, gutter, width = self._styles_cache, self.styles.gutter, self.outer_size.width
         strips, rows = cache._cache, range(gutter.top, gutter.top + self.size.height)
-        known = (y in rows and y in strips and strips[y].cell_length == width for y in crop.line_range)
-        if crop.column_span != (0, width) or not all(known):
+        rendered = (y in rows and y in strips and strips[y].cell_length == width for y in crop.line_range)
+        if crop.column_span != (0, width) or not all(rendered):
             return super().render_lines(crop)
         for y in cache._dirty_lines.intersection(crop.line_range):
             left, right = strips[y].crop(0, gutter.left), strips[y].crop(width - gutter.right, width)
