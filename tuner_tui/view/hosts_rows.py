@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LONGEST_NAME, INDENT, MOST_HISTORY = 30, 4, 8
 CURSOR, HOST_FRAME = "▸ ", 4
-"""What begins the host at the cursor, and the rows of a host beside its GPUs: blank, header, names and a run."""
+"""What begins the host at the cursor, and the other rows of a host than its GPUs: blank, header, names and a run."""
 FREE_SHARE, FREE_PCT = 0.05, 5.0
 """A GPU below both, of its memory and its time, is free to use."""
 

@@ -365,7 +365,7 @@ LEAST_STANDING, MOST_STANDING, STANDING_LABEL, NARROWEST_CHART = 7, 20, 14, 40
 
 
 def _standing_rows(view: TuningView, standing: TuningSummary, width: int, height: int) -> list[Line]:
-    """Return, in `height` rows, the settings tried as the best so far has them, beside the speed of each trial."""
+    """Return, in `height` rows, the settings of the best so far and, at their right, the speed of each trial."""
     start, best = standing.given, standing.best or standing.given
     searched = [each for each in view.tried if each.trial.purpose != "confirm"]
     names = dict.fromkeys(name for each in searched for name in each.trial.changed)

@@ -198,14 +198,19 @@ def _without_shape(line: LogLine, shape: re.Pattern[str]) -> LogLine:
     if match is None:
         return line
     inner = _without_prefixes(line.number, line.text[match.end() :])
-    rank, level = RANK_WORD.search(match[0]), LEVEL_WORD.search(match[0])
-    ranks = (inner.rank, line.rank, None if rank is None else int(rank["a"] or rank["b"]))
+    named, level = _rank_and_level(match[0])
     return replace(
         inner,
-        rank=next((rank for rank in ranks if rank is not None), None),
-        level=inner.level or line.level or (None if level is None else level[1][0]),
+        rank=next((rank for rank in (inner.rank, line.rank, named) if rank is not None), None),
+        level=inner.level or line.level or level,
         local_rank=inner.local_rank if line.local_rank is None else line.local_rank,
     )
+
+
+def _rank_and_level(prefix: str) -> tuple[int | None, str | None]:
+    """The rank and the first letter of the level that a learned prefix names."""
+    rank, level = RANK_WORD.search(prefix), LEVEL_WORD.search(prefix)
+    return None if rank is None else int(rank["a"] or rank["b"]), None if level is None else level[1][0]
 
 
 def _without_constants(lines: Sequence[LogLine]) -> Sequence[LogLine]:
@@ -230,14 +235,10 @@ def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPref
     begin = learned.first if learned.is_blank else max(0, learned.first - MAX_SPAN)
     for number in range(begin, min(len(pieces), learned.first + MAX_SPAN)):
         if match := learned.shape.match(pieces[number]):
-            rank, level = RANK_WORD.search(match[0]), LEVEL_WORD.search(match[0])
-            lines[number] = LogLine(
-                number,
-                pieces[number][match.end() :],
-                None if rank is None else int(rank["a"] or rank["b"]),
-                # Who logs a traceback line by line below the level of an error passes on what another program wrote.
-                None if level is None or level[1][0] in QUIET_LEVELS else level[1][0],
-            )
+            rank, level = _rank_and_level(match[0])
+            # Who logs a traceback line by line below the level of an error passes on what another program wrote.
+            level = None if level in QUIET_LEVELS else level
+            lines[number] = LogLine(number, pieces[number][match.end() :], rank, level)
         elif learned.is_blank and pieces[number].strip():
             return
 
