@@ -119,6 +119,8 @@ def test_the_expected_time_is_shown_next_to_the_memory_and_where_it_comes_from()
     duration = DurationEstimate(24_000, 100.0, 120.0, 0.1, True, "measured here by r007 with these settings")
     shown = MemoryOutlook(estimated(), duration=duration)
     assert texts(shown, 90)[2] == "time 3 min 30 s to 4 min 30 s + start-up · measured here by r007 with these settings"
+    assert texts(shown, 69)[2] == "time 3 min 30 s to 4 min 30 s + start-up · measured here by r007"
+    assert texts(shown, 63)[2] == "time 3 min 30 s to 4 min 30 s + start-up · measured here"
     assert texts(shown, 50)[2] == "time 3 min 30 s to 4 min 30 s + start-up"
     assert texts(shown, 36)[2] == "time 3 min 30 s to 4 min 30 s"
     unsized = replace(duration, samples=None)

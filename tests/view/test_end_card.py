@@ -20,7 +20,16 @@ from tuner_tui.runs.read.checkpoints import SavedCheckpoint
 from tuner_tui.runs.read.run_context import PastRun, RunContext
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 from tuner_tui.view.cells import line, line_width, plain_text
-from tuner_tui.view.end_card import EndScene, end_facts, end_rows, headline, next_keys, speed_against_earlier
+from tuner_tui.view.end_card import (
+    EndScene,
+    Fact,
+    end_facts,
+    end_rows,
+    fact_rows,
+    headline,
+    next_keys,
+    speed_against_earlier,
+)
 
 CHECKPOINT = SavedCheckpoint(Path("/data/runs/r007/output/checkpoint-1200"), 1200)
 CONTEXT = RunContext((PastRun("r006", 150.0, 40.0), PastRun("r005", 190.0, 44.0)), None, CHECKPOINT, 0.61, "€ 0.18")
@@ -221,3 +230,9 @@ def test_the_keys_are_in_sight_and_the_facts_stand_beside_the_loss_where_there_i
         assert any("x share" in row for row in shown[-3:])
     beside = [row for row in shown if "speed   " in row and "│" in row]
     assert bool(beside) is (width >= 66)
+
+
+def test_a_fact_is_not_broken_within_a_value() -> None:
+    fact = Fact("speed", "156 steps/s · 1.25k samples/s, and what it says further, which is longer than any row here")
+    shown = [plain_text(row) for row in fact_rows([fact], 38)]
+    assert shown[:2] == ["speed       156 steps/s ·", "            1.25k samples/s,"]

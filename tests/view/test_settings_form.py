@@ -113,7 +113,11 @@ def test_rules_across_fields_stand_at_the_field_to_change() -> None:
     wrong = view(dataloader_prefetch_factor=4)
     shown = row(wrong, "dataloader_prefetch_factor")
     assert shown.tone == "error"
-    assert shown.origin.startswith("✗ ")
+    assert shown.origin.startswith("✗ Prefetch needs")
+    crowded = replace(
+        view(), problems=find_problems(Settings(dataloader_num_workers=64), gpus=None, interpreter=None, cores=4)
+    )
+    assert row(crowded, "dataloader_num_workers").origin.startswith("! try 2 · 64 workers on 4 usable cores")
     assert field_help(wrong, FIELDS["dataloader_prefetch_factor"]).tone == "error"
 
 

@@ -125,7 +125,8 @@ def test_without_a_planned_end_the_bar_is_that_of_the_epoch() -> None:
     assert "left" not in shown
 
 
-def test_a_line_of_80_cells_has_the_speed() -> None:
+def test_a_line_of_80_cells_has_the_step_rather_than_the_speed_which_stands_below_the_loss() -> None:
     shown = plain_text(status_line(scene(running(START_S))._replace(trains=""), 80))
-    assert "steps/s" in shown
+    assert "step 1,240/9,000" in shown
     assert "left" in shown
+    assert "loss 1.84" in shown

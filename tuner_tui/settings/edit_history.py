@@ -49,7 +49,9 @@ class EditHistory(Struct, frozen=True):
         """Change one field. Raises `FieldError` for a bad name or value."""
         return self.apply({name: value}, EDITED, unknown)
 
-    def apply(self, change: Mapping[str, Value], origin: Origin, unknown: Collection[str] = frozenset()) -> EditHistory:
+    def apply(
+        self, change: Mapping[str, Value], origin: Origin | Mapping[str, Origin], unknown: Collection[str] = frozenset()
+    ) -> EditHistory:
         """Change several fields as one step. A field that keeps its value keeps its origin. Raises `FieldError`.
 
         The values of `unknown` fields are not those of the training: any new one changes them.
@@ -59,9 +61,9 @@ class EditHistory(Struct, frozen=True):
         new = {name: value for name, value in checked.items() if name in unknown or getattr(settings, name) != value}
         if not new:
             return self
-        origins = {**self.current.origins, **dict.fromkeys(new, origin)}
+        given = {name: origin if isinstance(origin, Origin) else origin[name] for name in new}
         past = (*self.past, self.current)[-UNDO_LIMIT:]
-        current = replace(self.current, settings=settings.changed(**new), origins=origins)
+        current = replace(self.current, settings=settings.changed(**new), origins={**self.current.origins, **given})
         return replace(self, current=current, past=past, future=())
 
     def undo(self) -> EditHistory:

@@ -5,7 +5,6 @@ It is imported after the first frame, which does not wait for YAML and NVML.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import structs
+from msgspec.json import encode
 
 from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemory
@@ -209,7 +209,7 @@ class Backend:
             path.unlink(missing_ok=True)
             return
         make_private(path.parent)
-        write_atomic(path, json.dumps(draft))
+        write_atomic(path, encode(draft).decode())
 
     def _with_interpreter(self, job: Job) -> Job:
         return job if self.interpreter is None else structs.replace(job, interpreter=str(self.interpreter))

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import MsgspecError, to_builtins
 from msgspec.json import decode, encode
@@ -15,12 +16,22 @@ from tuner_tui.core.files import read_regular
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import Job
-from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value, parse_value
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Value, format_value, parse_value
 from tuner_tui.ui.records import DEMO, TrainingConfig
 
-Draft = Mapping[str, tuple[str, str | None]]
-"""By the name of a setting, its unsaved value and the one that it replaced, as typed; None where none was given. `JOB`
-has the job in JSON."""
+LAST_TIME = Origin(OriginKind.EDITED, "last time")
+
+
+class UnsavedValue(NamedTuple):
+    """A value as typed, the one that it `replaced`, None where none was given, and what it comes from."""
+
+    text: str
+    replaced: str | None = None
+    origin: Origin = LAST_TIME
+
+
+Draft = Mapping[str, UnsavedValue]
+"""The unsaved values by the names of their settings. `JOB` has the job in JSON."""
 JOB = "job"
 MAX_DRAFT_BYTES = 1 << 16
 OF_THIS_START = frozenset({OriginKind.FLAG, OriginKind.ENVIRONMENT})
@@ -28,23 +39,25 @@ OF_THIS_START = frozenset({OriginKind.FLAG, OriginKind.ENVIRONMENT})
 
 def draft_of(current: Resolved, saved: Resolved) -> Draft:
     """Return what the user has changed since the settings were loaded or saved."""
-    before = saved.given
-    return {
-        name: (format_value(name, value), None if name not in before else format_value(name, before[name]))
-        for name, value in current.given.items()
-        if name not in before or before[name] != value
-    }
+    before, draft = saved.given, {}
+    for name, value in current.given.items():
+        if name not in before or before[name] != value:
+            replaced = format_value(name, before[name]) if name in before else None
+            origin = current.origin(name)  # a remedy has looked at more than rules do, and its promise is judged
+            origin = LAST_TIME if origin.kind is OriginKind.EDITED else origin
+            draft[name] = UnsavedValue(format_value(name, value), replaced, origin)
+    return draft
 
 
 def with_job(draft: Draft, job: Job) -> Draft:
     """Return the draft with the edited `job`; without one whose command holds a secret, which is not stored."""
-    return draft if redact_job(job) != job else {**draft, JOB: (encode(job).decode(), None)}
+    return draft if redact_job(job) != job else {**draft, JOB: UnsavedValue(encode(job).decode())}
 
 
 def job_of(draft: Draft) -> Job | None:
     """Return the edited job of a draft; None without one that can be read."""
     with suppress(KeyError, MsgspecError, FieldError):
-        job: Job = decode(draft[JOB][0], type=Job)
+        job: Job = decode(draft[JOB].text, type=Job)
         return job
     return None
 
@@ -56,7 +69,7 @@ def restorable(draft: Draft, loaded: Resolved) -> tuple[dict[str, Value], tuple[
     """
     values: dict[str, Value] = {}
     left: list[str] = []
-    for name, (text, replaced) in draft.items():
+    for name, (text, replaced, _) in draft.items():
         now = format_value(name, loaded.given[name]) if name in loaded.given else None
         if name == JOB or text == now:
             continue
@@ -81,5 +94,5 @@ def draft_path(folder: Path, config: TrainingConfig) -> Path:
 def read_draft(path: Path) -> Draft:
     """Return the draft in a file; empty where there is none that can be read."""
     with suppress(OSError, MsgspecError, ValueError, RecursionError):
-        return decode(read_regular(path, MAX_DRAFT_BYTES), type=dict[str, tuple[str, str | None]])
+        return decode(read_regular(path, MAX_DRAFT_BYTES), type=dict[str, UnsavedValue])
     return {}

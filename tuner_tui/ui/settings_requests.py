@@ -70,7 +70,7 @@ class SettingsRequests(Requests):
         editing = self._state.editing
         values, left = restorable(draft, current.resolved if editing is None else editing.current)
         changes = [f"{FIELDS[name].label} {format_value(name, value)}" for name, value in values.items()]
-        self._store.update(self._state.with_changes(values, Origin(OriginKind.EDITED, "last time")))
+        self._store.update(self._state.with_changes(values, {name: draft[name].origin for name in values}))
         labels = ", ".join(FIELDS[name].label for name in left if name in FIELDS)
         parts = [f"Your unsaved changes are back: {', '.join(changes)}. u discards them."] if changes else []
         if job is not None:

@@ -344,7 +344,7 @@ class UiState(Struct, frozen=True):
         """Show the settings after a change: what was undone before can no longer be redone."""
         return self if editing is self.editing else replace(self, editing=editing, future=())
 
-    def with_changes(self, change: Mapping[str, Value], origin: Origin) -> UiState:
+    def with_changes(self, change: Mapping[str, Value], origin: Origin | Mapping[str, Origin]) -> UiState:
         """Set several fields in one undoable step. Raises `FieldError`."""
         if self.editing is None:
             return self

@@ -295,6 +295,7 @@ def side_by_side(left: Sequence[Line], right: Sequence[Line], at: int) -> list[L
 
 
 LABEL = 10
+NO_BREAK = "\u00a0"
 
 
 def labelled_row(label: str, *parts: Part) -> Line:
@@ -307,9 +308,15 @@ def labelled_rows(
 ) -> list[Line]:
     """Return a dim label in `labels` cells with a text that is wrapped, to `most` rows at most."""
     room = max(10, width - labels)
-    parts = [shorten(part, room) for part in wrap_text(text, room)] or [""]  # of wide characters fewer fit
+    parts = [shorten(part.replace(NO_BREAK, " "), room) for part in wrap_text(text, room)] or [""]  # wide: fewer fit
     parts[most - 1 :] = [shorten(" ".join(parts[most - 1 :]), room)] if len(parts) > most else parts[most - 1 :]
     return _labelled(label, [(TextSpan(part, style),) for part in parts], labels)
+
+
+def keep_values(text: str, width: int) -> str:
+    """Return values, joined by commas or ` · `, with no-break spaces within those that fit into `width` cells."""
+    values = re.split("(?<=[,·]) ", text)
+    return " ".join(value.replace(" ", NO_BREAK) if text_width(value) <= width else value for value in values)
 
 
 def _labelled(label: str, rows: Iterable[Line], labels: int) -> list[Line]:

@@ -17,6 +17,7 @@ from tuner_tui.view.cells import (
     balanced_rows,
     flowing_rows,
     join_sections,
+    keep_values,
     labelled_rows,
     line,
     shorten,
@@ -325,7 +326,7 @@ def fact_rows(facts: Sequence[Fact], width: int) -> list[Line]:
     rows: list[Line] = []
     labels = max([FACT, *(1 + text_width(fact.label) for fact in facts)])
     for fact in facts:
-        text = shorten_start(fact.text, width - labels) if fact.label == "checkpoint" else fact.text
+        text = (shorten_start if fact.label == "checkpoint" else keep_values)(fact.text, width - labels)
         rows += labelled_rows(fact.label, text, width, fact.style, labels, MOST_SENTENCE_ROWS)
     return rows
 

@@ -194,7 +194,9 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
         tone, origin = "warning", f"! {view.in_effect[spec.name].text}"
     if problem is not None:
         tone = problem.severity
-        origin = f"{'✗' if tone == 'error' else '!'} {problem.sentence}"
+        better = problem.fix.get(spec.name)  # first: of the sentence a few words have room
+        fix = f"try {format_field(spec, better)} · " if better is not None else ""
+        origin = f"{'✗' if tone == 'error' else '!'} {fix}{problem.sentence}"
     return FormRow(spec.label, spec.name, value_text, origin, tone, changed, group=spec.group)
 
 

@@ -104,8 +104,8 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     speed = line(f"  {align_right(f.significant(state.rates.steps_s), 5)} steps/s") if state.rates.steps_s else ()
     room = width - NARROWEST_BAR - 2 if done is not None else width
     parts = {
-        "head": head, "doing": doing, "stopping": stopping, "share": share, "left": left, "loss": loss, "speed": speed,
-        "steps": steps, "name": name,
+        "head": head, "doing": doing, "stopping": stopping, "share": share, "left": left, "loss": loss, "steps": steps,
+        "speed": speed, "name": name,
     }  # fmt: skip
     shown = _fitting(parts, room)
     bar_width = min(WIDEST_BAR, width - sum(map(line_width, shown.values())) - 1)

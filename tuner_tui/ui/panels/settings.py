@@ -23,7 +23,7 @@ from textual.strip import Strip
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.panels.arrangement import panel_title
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, set_border_text
-from tuner_tui.view.cells import shorten, wrapped_parts
+from tuner_tui.view.cells import shorten, shorten_phrases, wrapped_parts
 from tuner_tui.view.estimate_rows import estimate_rows
 from tuner_tui.view.settings_form import (
     PARTLY,
@@ -171,7 +171,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         room = self._columns - LABEL_COLUMNS - width - 3
         wrong = row.tone in ("warning", "error")
         # A part of a sentence helps; a part of the word "preset" does not.
-        origin = shorten(row.origin, room) if wrong or " " in row.origin or len(row.origin) <= room else ""
+        origin = shorten_phrases(row.origin, room) if wrong or " " in row.origin or len(row.origin) <= room else ""
         return [
             Segment("•" if row.changed else " ", self._style("changed")),
             Segment(f"{row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
