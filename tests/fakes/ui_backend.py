@@ -222,6 +222,7 @@ class FakeBox:
     output: tuple[str, ...] = OUTPUT
     given: Mapping[str, Value] = field(default_factory=dict)
     draft: Draft = field(default_factory=dict)
+    lacking: tuple[Finding, ...] = ()
     inventory: Inventory = field(default_factory=live_run.inventory)
     interpreter: Interpreter = INTERPRETER
     sample: Sample = field(default_factory=live_run.sample)
@@ -374,6 +375,11 @@ class FakeBackend(Backend):
         self, inventory: Inventory | None, interpreter: Interpreter | None, job: Job | None
     ) -> tuple[Finding, ...]:
         return ()
+
+    def file_findings(
+        self, config: TrainingConfig, inventory: Inventory, interpreter: Interpreter
+    ) -> tuple[Finding, ...]:
+        return self.box.lacking
 
     def open_run(self, folder: Path, shown: TrainingConfig | None = None) -> TrainingConfig:
         return self.box.opened

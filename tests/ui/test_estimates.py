@@ -17,7 +17,7 @@ from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeEstimates, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
-from tests.ui.pilots import app_of, on_screen, press_until, said, until, value
+from tests.ui.pilots import app_of, on_screen, press_to, press_until, said, screen_text, until, value
 from tuner_tui.advice.estimate import (
     UNMEASURED_IMPORTS,
     DataOutlook,
@@ -482,8 +482,10 @@ def test_without_a_model_the_parts_are_not_known() -> None:
         ("", "that fits is not known: no runs tell how it grows with the batch."),
     ],
 )
-async def test_the_key_that_fits_the_batch_says_why_that_is_not_known(unknown: str, words: str) -> None:
+async def test_the_key_that_fits_the_batch_offers_to_measure_what_is_not_known(unknown: str, words: str) -> None:
     box = FakeBox()
     estimates = FakeEstimates(quick=lambda _: MemoryOutlook(unknown=unknown))
     async with on_screen(box, backend=box.backend(estimates=estimates)) as pilot:
-        await press_until(pilot, lambda: words in said(pilot), "f")
+        await press_to(pilot, "Fit batch", "f")
+        assert words in " ".join(screen_text(pilot.app).replace("│", " ").split())
+        await press_to(pilot, "Tune", "enter")

@@ -118,6 +118,16 @@ async def test_stopping_asks_first() -> None:
         await until(pilot, lambda: box.orders == [("r007", "stop")])
 
 
+async def test_the_question_whether_to_stop_goes_with_the_run() -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        await press_to(pilot, "Stop", "s")
+        box.view = ended("completed", "Completed.")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert "The run has ended meanwhile." in said(pilot)
+        assert not box.orders
+
+
 async def test_nothing_to_stop_or_save_is_said() -> None:
     async with on_screen(FakeBox()) as pilot:
         for key, sentence in (("s", "no training to stop"), ("c", "no training to save"), ("R", "No run")):

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Static
 
+from tests.fakes.inventories import box
 from tests.fakes.memory_outlooks import parts_of
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, listed, opened
 from tests.ui.pilots import (
@@ -27,6 +28,7 @@ from tests.ui.pilots import (
     value,
 )
 from tuner_tui.advice.estimate import EstimateRequest, PeakMemory
+from tuner_tui.advice.preflight import PreflightCheck, file_findings
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import OriginKind
@@ -345,3 +347,27 @@ async def test_a_larger_effective_batch_is_asked_for_before_it_is_taken() -> Non
         await press_to(pilot, "Fit batch", "f")
         await press_until(pilot, lambda: value(pilot, BATCH) > 8, "enter")
         assert re.search(r"effective batch [\d,]+ → [\d,]+", said(pilot))
+
+
+async def test_what_an_opened_file_lacks_here_is_a_finding_until_the_command_is_another() -> None:
+    lacking = file_findings((PreflightCheck("Program", "wrong", "pond was not found on PATH.", "pip install pond"),))
+    async with on_screen(FakeBox(opened=opened("/work/pond.yaml"), lacking=lacking)) as pilot:
+        main, store = app_of(pilot).main, app_of(pilot).session._store
+        await until(pilot, lambda: lacking[0] in main.findings)
+        assert lacking[0].remedies[0].title == "pip install pond"
+        store.update(store.state.with_job(CommandJob(command=("python", "x.py"))))
+        assert lacking[0] not in main.findings
+
+
+def test_a_file_is_checked_as_doctor_checks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "lf.yaml"
+    path.write_text("model_name_or_path: gpt2\nstage: sft\nfinetuning_type: full\ndataset: pond\noutput_dir: out\n")
+    config = Backend().load_preset(str(path))
+    wrong = [finding.sentence for finding in Backend().file_findings(config, box(), INTERPRETER)]
+    assert wrong == [
+        "llamafactory-cli was not found on PATH.",
+        "dataset_dir: the list of datasets data/dataset_info.json does not exist.",
+    ]
+    assert Backend().file_findings(replace(config, as_it_ran=True), box(), INTERPRETER) == ()
+    assert Backend().file_findings(opened(), box(), INTERPRETER) == ()

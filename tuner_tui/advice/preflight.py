@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path, PurePath
+from subprocess import TimeoutExpired
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -19,9 +23,15 @@ from tuner_tui.advice.thresholds import DISK_FREE_BYTES
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB, format_size
 from tuner_tui.hardware.environment import visible_gpus
-from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
+from tuner_tui.hardware.interpreter import (
+    VERSIONS_TIMEOUT_S,
+    Interpreter,
+    find_incompatibilities,
+    run_interpreter,
+)
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory
 from tuner_tui.hardware.probe_script import PACKAGES
+from tuner_tui.hardware.system_info import read_space
 from tuner_tui.memory.closed_form import (
     BUILT_IN,
     OFFLOAD_BUFFERS,
@@ -33,7 +43,7 @@ from tuner_tui.memory.closed_form import (
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.command_training import own_settings, takes_arguments
 from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, leaf_pattern, placeholders, texts_in
-from tuner_tui.settings.dialects.file_formats import form_of_file
+from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
 from tuner_tui.settings.dialects.script_search import MODULE, imported_packages, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.dialects.tool_job import arguments_of_script, program_of
@@ -47,6 +57,7 @@ from tuner_tui.settings.distributed import (
 )
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
+from tuner_tui.settings.preset_file import LoadedPreset
 from tuner_tui.settings.rules import find_problems
 from tuner_tui.settings.tool_file import ABSENT, NOT_COMPLETE
 
@@ -245,6 +256,49 @@ class TrainingFile(Struct, frozen=True):
     job: BuiltinJob | CommandJob
     dialect: Dialect | None = None
     notes: Sequence[str] = ()
+
+
+MISSING = "import sys; from importlib.util import find_spec; print(*(n for n in sys.argv[1:] if not find_spec(n)))"
+
+
+def local_files(cwd: Path, python: str) -> FileSystem:
+    """Return this machine's files as a training sees them that `python` runs and that starts in `cwd`."""
+
+    def path(name: str) -> Path:
+        return cwd / Path(name).expanduser()
+
+    def missing(names: Sequence[str]) -> list[str]:
+        with suppress(OSError, TimeoutExpired):
+            return run_interpreter([python, "-", *names], MISSING, VERSIONS_TIMEOUT_S)[0].split()
+        return []
+
+    return FileSystem(
+        exists=lambda name: os.path.exists(path(name)),  # noqa: PTH110  Path.exists raises where it may not look
+        free_bytes=lambda name: None if (space := read_space(path(name))) is None else space.free_bytes,
+        find_program=shutil.which,
+        missing_modules=missing,
+    )
+
+
+def loaded_file_checks(
+    loaded: LoadedPreset, chosen: Resolved, job: Job, inventory: Inventory, interpreter: Interpreter
+) -> tuple[PreflightCheck, ...]:
+    """The checks on this machine of the tool's file or script that was loaded; none of a preset."""
+    if loaded.dialect is None or loaded.path is None:
+        return ()
+    values = parse_file(read_file_text(loaded.path), loaded.path).values
+    file = TrainingFile(loaded.path, values, chosen, job, loaded.dialect, loaded.notes)
+    cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
+    return file_checks(file, inventory, interpreter, local_files(cwd, interpreter.path))
+
+
+def file_findings(checks: Iterable[PreflightCheck]) -> tuple[Finding, ...]:
+    """A finding for each check that is wrong: without it the training does not start, or is another."""
+    wrong = [check for check in checks if check.state == "wrong"]
+    return tuple(
+        Finding(f"file-{number}", "warning", check.sentence, (), "certain", remedies=(Remedy(check.advice, ""),))
+        for number, check in enumerate(wrong)
+    )
 
 
 def file_checks(

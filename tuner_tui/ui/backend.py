@@ -18,8 +18,8 @@ from msgspec.json import encode
 
 from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemory
-from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.preflight import environment_findings
+from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.preflight import environment_findings, file_findings, loaded_file_checks
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import free_bytes, target_of
 from tuner_tui.advice.situation import observed_values, situation_of_state
@@ -185,6 +185,15 @@ class Backend:
             return None
         given = config.resolved.given
         return update_tool_file(path, config.resolved.settings, given, despite_auto=given)
+
+    def file_findings(
+        self, config: TrainingConfig, inventory: Inventory, interpreter: Interpreter
+    ) -> tuple[Finding, ...]:
+        """Return what keeps the training tool's file or script that was opened from training here."""
+        path = Path(config.preset or "")
+        if config.as_it_ran or not path.is_file():
+            return ()
+        return file_findings(loaded_file_checks(load_preset(path), config.resolved, config.job, inventory, interpreter))
 
     def write_file(self, update: FileUpdate) -> None:
         write_durable(update.path, update.content, overwrite=True)

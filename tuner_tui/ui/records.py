@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 from msgspec import Struct
 
 from tuner_tui.advice.estimate import MemoryOutlook
+from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.recommend.duration_estimate import EarlierRun
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.launch.command import LaunchError
@@ -70,6 +71,7 @@ class TrainingConfig(Struct, frozen=True):
     `as_it_ran`: the settings are those of a run, so no recommendation replaces them; `cwd` is its folder. `base` is the
     preset as it was read; saving keeps its other fields. `notes` are shown when it is loaded. `named`: a preset or a
     run was opened at the start; the demo else only stands in where none was. `visible_gpus`: see `LaunchRequest`.
+    `lacking` is what keeps the file that it was read from from training here.
     """
 
     resolved: Resolved
@@ -82,6 +84,7 @@ class TrainingConfig(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     named: bool = False
     visible_gpus: str | None = None
+    lacking: tuple[Finding, ...] = ()
 
     def trains(self, recorded: Job) -> bool:
         """Whether this is the training of a record, which hides the secrets of its job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -34,6 +35,7 @@ from tuner_tui.view.settings_form import effective_batch
 
 COMPARE_PERIOD_S = 5.0
 RECENT_PERIOD_S = 3.0
+QUESTION_PERIOD_S = 0.5
 T = TypeVar("T")
 
 
@@ -288,8 +290,16 @@ class RunRequests(Requests):
             self._refuse("There is no training to stop.")
             return
         folder, (order, heading, text) = self._state.folder, question
-        if await self._app.ask(ConfirmScreen(heading, text, order)):
+        screen = ConfirmScreen(heading, text, order)
+        if await self._ask_while(screen, self._close_without_run, screen):
             await to_daemon_thread(lambda: self._backend.send_order(folder, order))
+
+    async def _close_without_run(self, screen: ConfirmScreen) -> None:
+        """Close a question about the followed run that has an answer, as the run has ended."""
+        while next_stop_question(self._state) is not None:
+            await asyncio.sleep(QUESTION_PERIOD_S)
+        screen.dismiss(False)
+        self._app.show_note("The run has ended meanwhile.")
 
     async def action_checkpoint(self) -> None:
         folder = self._state.folder

@@ -51,6 +51,7 @@ class SettingsRequests(Requests):
         changed = bool(name) and self._state.dirty
         self._store.update(self._state.with_config(config))
         self._app.run_task(self.read_job, config.job)
+        self._app.run_task(self._check_file, config, only="file")
         notes = "\n".join(config.notes)  # what is only read of a script is left as it is
         if notes and (config.resolved.chosen or ABSENT in notes or NOT_COMPLETE in notes):
             self._app.show_note(notes, severity="warning")
@@ -121,6 +122,16 @@ class SettingsRequests(Requests):
                 return
             self._store.update(replace(self._state, interpreter=interpreter))
 
+    async def _check_file(self, config: TrainingConfig) -> None:
+        """Show what keeps the file that was opened from training here, once machine and interpreter are known."""
+        await self._store.ready.wait()
+        inventory, interpreter = self._state.inventory, self._state.interpreter
+        if inventory is None or interpreter is None:
+            return
+        lacking = await to_daemon_thread(lambda: self._backend.file_findings(config, inventory, interpreter))
+        if lacking and self._state.loaded is config:
+            self._store.update(replace(self._state, loaded=replace(config, lacking=lacking)))
+
     # settings
 
     def edit(self, name: str, text: str) -> None:
@@ -140,7 +151,8 @@ class SettingsRequests(Requests):
     async def action_fit(self) -> None:
         """Take the largest micro batch that fits by the estimate and keeps the effective batch, and say so.
 
-        Where that is all of the effective batch already, ask whether that may grow.
+        Where that is all of the effective batch already, ask whether that may grow; where it is not known, offer to
+        tune.
         """
         outlook, editing, unknown = self._store.outlook, self._state.editing, self._state.unknown_values
         if outlook is None or editing is None:
@@ -153,8 +165,11 @@ class SettingsRequests(Requests):
             unmeasured = outlook.unknown or "no runs tell how it grows with the batch"
             why = "a run shows the batch of this command first" if most else unmeasured
             unknown_batch = f"not known: {why}".replace("not known: not known", "not known")
-            note = f"The largest micro batch that fits is {unknown_batch}. o measures it with short runs."
-        elif most < 1:
+            question = f"The largest micro batch that fits is {unknown_batch}. Measure it with short runs?"
+            if await self._app.ask(ConfirmScreen("Fit batch", question, "tune")):
+                await self._app.run_action("do('tune')")
+            return
+        if most < 1:
             doubtful = "even a micro batch of 1 may not fit" if micro == 1 else "only a micro batch of 1 may fit"
             fits = "not even a micro batch of 1 fits" if outlook.nothing_fits else doubtful
             note = f"By the estimate {fits}{'' if outlook.on_gpu else ' in RAM'}; m shows where the memory goes."

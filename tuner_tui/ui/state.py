@@ -296,7 +296,7 @@ class UiState(Struct, frozen=True):
         same_script = getattr(job, "command", ())[:2] == getattr(self.loaded.job, "command", ())[:2]
         cwd = self.loaded.cwd if same_script else None  # another command is one of the folder of the screen
         past = (*self.past, shown)[-LOAD_LIMIT:]
-        loaded, current, facts = replace(self.loaded, job=job, cwd=cwd), self.editing.current, None
+        loaded, current, facts = replace(self.loaded, job=job, cwd=cwd, lacking=()), self.editing.current, None
         if job.env != self.loaded.job.env:  # what was set by a remedy may be gone
             current = replace(current, env_remedies=())
         editing = replace(self.editing, current=current, past=(), future=())

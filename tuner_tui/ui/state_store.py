@@ -67,7 +67,8 @@ class StateStore:
         causes = {finding.cause for finding in findings}
         self._screen.machine = state.inventory, state.interpreter
         self._screen.view = state.view
-        self._screen.findings = (*findings, *(f for f in environment if f.cause not in causes))
+        lacking = () if state.loaded is None or state.running else state.loaded.lacking
+        self._screen.findings = (*findings, *(f for f in (*lacking, *environment) if f.cause not in causes))
         self._screen.running = state.running
         self._screen.run_name = "" if state.folder is None else state.folder.name
         self._screen.status = status_text.status_scene(state)

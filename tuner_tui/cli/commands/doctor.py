@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from subprocess import TimeoutExpired
 from typing import Annotated
 
 import typer
 
-from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, file_checks, preflight_checks
+from tuner_tui.advice.preflight import PreflightCheck, loaded_file_checks, preflight_checks
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend, with_recommended
 from tuner_tui.cli.commands.diagnose import diagnose
 from tuner_tui.cli.console import ExitCode, print_report, report_width, row_lines
@@ -24,17 +20,13 @@ from tuner_tui.core.text import hanging_lines
 from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
 from tuner_tui.hardware.environment import visible_indexes
 from tuner_tui.hardware.interpreter import (
-    VERSIONS_TIMEOUT_S,
     default_interpreter,
     find_incompatibilities,
     probe_versions,
-    run_interpreter,
 )
-from tuner_tui.hardware.system_info import read_space
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import missing_path_problem
 from tuner_tui.runs.log_parsing.failures import is_log
-from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
 from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.model import format_value
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_training
@@ -93,14 +85,8 @@ def doctor(
     # What a command computes in is known only where something says it.
     unknown = {"precision"} - chosen.origins.keys() if isinstance(job, CommandJob) else ()
     checks = (*preflight_checks(machine.inventory, machine.interpreter, settings, job, unknown), *files)
-    loaded = training.loaded
-    if loaded is not None and loaded.dialect is not None and loaded.path is not None:
-        path, dialect = loaded.path, loaded.dialect
-        file_values = parse_file(read_file_text(path), path).values
-        training_file = TrainingFile(path, file_values, chosen, job, dialect, loaded.notes)
-        cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
-        local = local_files(cwd, machine.interpreter.path)
-        checks = (*checks, *file_checks(training_file, machine.inventory, machine.interpreter, local))
+    if training.loaded is not None:
+        checks = (*checks, *loaded_file_checks(training.loaded, chosen, job, machine.inventory, machine.interpreter))
     print_report(checks, as_json, (line for check in checks for line in _check_lines(check)))
     if any(check.state == "wrong" for check in checks):
         raise typer.Exit(ExitCode.FAILED)
@@ -122,28 +108,6 @@ def _print_hardware(interpreter: Path | None, as_json: bool) -> None:
     }
     head = " · ".join(filter(None, (inventory.hostname, inventory.container)))
     print_report(document, as_json, [head, *row_lines(hardware_rows(inventory, python, report_width()))])
-
-
-MISSING = "import sys; from importlib.util import find_spec; print(*(n for n in sys.argv[1:] if not find_spec(n)))"
-
-
-def local_files(cwd: Path, python: str) -> FileSystem:
-    """Return this machine's files as a training sees them that `python` runs and that starts in `cwd`."""
-
-    def path(name: str) -> Path:
-        return cwd / Path(name).expanduser()
-
-    def missing(names: Sequence[str]) -> list[str]:
-        with suppress(OSError, TimeoutExpired):
-            return run_interpreter([python, "-", *names], MISSING, VERSIONS_TIMEOUT_S)[0].split()
-        return []
-
-    return FileSystem(
-        exists=lambda name: os.path.exists(path(name)),  # noqa: PTH110  Path.exists raises where it may not look
-        free_bytes=lambda name: None if (space := read_space(path(name))) is None else space.free_bytes,
-        find_program=shutil.which,
-        missing_modules=missing,
-    )
 
 
 def _check_lines(check: PreflightCheck) -> list[str]:
