@@ -20,7 +20,7 @@ from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.ui.records import DEMO, JobFacts
 from tuner_tui.ui.state import SettingChange, UiState
-from tuner_tui.ui.status_text import next_training
+from tuner_tui.ui.status_text import next_training, status_scene
 from tuner_tui.view.settings_form import DataParallel, ValueInEffect
 
 T4 = make_gpu("T4", gib=15.0)
@@ -231,6 +231,7 @@ def test_findings_of_another_training_than_that_of_the_settings_name_their_run()
     ]  # fmt: skip
     script = ran.with_config(replace(opened(None), job=CommandJob(command=("python", "wait.py"))))
     assert [next_training(state) for state in (same, script)] == [(), (("t", "train python wait.py"),)]
+    assert [status_scene(state).next for state in (same, script)] == ["", "t: train python wait.py"]
 
 
 def test_a_winner_changes_only_what_a_tuning_may_change() -> None:

@@ -79,6 +79,14 @@ def test_the_end_of_a_run_is_its_outcome() -> None:
     assert text(scene(finished("completed", "Completed."))) == "✓ Completed   r007 demo"
 
 
+def test_after_another_command_the_key_that_trains_it_stands_at_the_end_of_the_run() -> None:
+    ended = scene(finished("completed", "Completed."))._replace(now_s=START_S + 9999, next="t: train python wait.py")
+    assert text(ended).startswith("✓ Completed   r007 demo   t: train python wait.py")
+    narrow = plain_text(status_line(ended, 40))
+    assert "train" not in narrow
+    assert " ago" in narrow
+
+
 def test_steps_of_an_unknown_whole_have_no_dash() -> None:
     assert "step 301" in text(scene(replace(running(START_S), step=301, total_steps=None)))
 

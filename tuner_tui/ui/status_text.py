@@ -143,6 +143,7 @@ def status_scene(state: UiState) -> StatusScene:
         waits=view.status.sentence if view.status.kind in ("waiting", "pending") else "",
         request=state.request,
         elsewhere=elsewhere(state),
+        next=": ".join(_next_key(state.loaded)) if state.loaded is not None and state.trains_another else "",
     )
 
 

@@ -27,7 +27,7 @@ class StatusScene(NamedTuple):
 
     `trains` names its preset or job. `lost` is the sentence of a run whose end was not recorded, `waits` of one that
     waits in the queue or in that of a cluster. `request` is what is done for the user meanwhile. `elsewhere` is another
-    run that trains while this one does not.
+    run that trains while this one does not. `next` is the key that trains something else than the run, and what.
     """
 
     idle: str = ""
@@ -39,6 +39,7 @@ class StatusScene(NamedTuple):
     waits: str = ""
     request: str = ""
     elsewhere: str = ""
+    next: str = ""
 
 
 def status_line(scene: StatusScene, width: int) -> Line:
@@ -73,7 +74,8 @@ def _parts(scene: StatusScene, width: int) -> Line:
         age_s = scene.now_s - state.finished.t
         ago = f"{format_short_duration(age_s)} ago" if age_s >= 60 else ""
         ended = line(*(TextSpan(f"{text}   ", style) for text, style in parts))
-        return line(*ended, TextSpan(f"{ago}   ", "dim")) if line_width(ended) + len(ago) <= width else ended
+        more = next((text for text in (scene.next, ago) if text and line_width(ended) + len(text) <= width), "")
+        return line(*ended, TextSpan(f"{more}   ", "dim")) if more else ended
     if scene.lost:
         return line(TextSpan(f"{BAD} {scene.name} lost", "bad"), f"  {scene.lost}")
     return _running_line(scene, state, width)
