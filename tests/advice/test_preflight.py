@@ -150,8 +150,8 @@ def test_nothing_is_missing_before_the_job_is_known() -> None:
     [
         ((0.2, 0.2), None),
         ((6.0,), "Other programs use 6.0 of 15.0 GiB of GPU 0"),
-        ((6.0, 0.2), "Other programs use 6.0 GiB of GPU 0; GPU 1 has most room, 15.0 GiB"),
-        ((6.0, 2.5), "Other programs use 2.5–6.0 GiB of each of 2 GPUs; GPU 1 has most room, 12.5 GiB"),
+        ((6.0, 0.2), "Other programs use 6.0 GiB of GPU 0; GPU 1 has the most free, 15 GiB"),
+        ((6.0, 2.5), "Other programs use 2.5–6.0 GiB of each of 2 GPUs; GPU 1 has the most free, 12 GiB"),
     ],
 )
 def test_what_others_hold_is_one_sentence(used_gib: tuple[float, ...], expected: str | None) -> None:

@@ -11,10 +11,12 @@ from tests.docs.texts import PACKAGE, Text, program_texts, prose_pages, render, 
 
 IDIOMS = re.compile(
     r"\bwhose\b|\bby what\b|\bshall\b|\basked of\b|\bone settings\b|\btakes? no\b|(?<!there )\bis no (?!longer\b)\w+"
-    r"|\bgo(?:es)? on\b|\btold\b|\bWhom\b|\bnobody\b|\bof weight\b|\bin place of\b|\bone another\b",
+    r"|\bgo(?:es)? on\b|\btold\b|\bWhom\b|\bnobody\b|\bof weight\b|\bin place of\b|\bone another\b"
+    r"|\bnot (?:yet )?known\b(?!\))|\btrainings\b|\bpromise[ds]?\b",
     re.IGNORECASE,
 )
-"""Phrases that sound translated. Write `is not a size`, `continues`, `instead of`, `each other`."""
+"""Phrases that sound translated. Write `is not a size`, `continues`, `instead of`, `each other`, `unknown`,
+`training runs`, `expected`."""
 EXPRESSION = re.compile(r"\{.*?\}")
 OTHER_NAMES = re.compile(
     r"\b(?<!model )(?<!finish )(?<!end )cards?\b|\bbox(?:es)?\b|\bvms?\b|\brungs?\b|\bfield[ -]notes?\b"

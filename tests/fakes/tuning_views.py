@@ -134,7 +134,7 @@ class FakeTunings(Tunings):
     ) -> TuningPlan:
         tunes = f"{config.preset}, from the settings shown"
         return TuningPlan(
-            (("Tunes", tunes), ("Does", "short real runs")), self.least_minutes, self.placements, ("GPU-a",)
+            (("Tunes", tunes), ("Runs", "short real runs")), self.least_minutes, self.placements, ("GPU-a",)
         )
 
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:

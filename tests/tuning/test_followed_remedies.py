@@ -73,9 +73,9 @@ WITH_CHECKPOINTING: dict[str, Value] = {"gradient_checkpointing": True}
 @pytest.mark.parametrize(
     ("speed", "peak_gb", "verdict", "words"),
     [
-        (84.0, 14, "kept", "promised 20 to 13 % slower, measured 16 % slower"),
+        (84.0, 14, "kept", "expected 20 to 13 % slower, measured 16 % slower"),
         (69.0, 14, "not kept", "measured 31 % slower"),
-        (84.0, 18, "not kept", "promised a peak of at most 14.9 GiB, measured 16.8 GiB (before 18.6 GiB)"),
+        (84.0, 18, "not kept", "expected a peak of at most 14.9 GiB, measured 16.8 GiB (before 18.6 GiB)"),
     ],
 )
 def test_speed_and_peak_against_the_promise(speed: float, peak_gb: int, verdict: str, words: str) -> None:
@@ -245,7 +245,7 @@ def test_two_remedies_at_once_are_judged_together() -> None:
     outcome = judge_remedies([CHECKPOINTING, COMPILE], BEFORE, after)
     assert outcome.verdict == "kept"
     assert outcome.title == "gradient checkpointing on and torch.compile on"
-    assert "promised 12 % slower to 30 % faster" in outcome.sentence
+    assert "expected 12 % slower to 30 % faster" in outcome.sentence
 
 
 def test_a_remedy_that_sets_a_variable_is_judged_by_it_alone() -> None:

@@ -72,7 +72,7 @@ def test_the_bar_stands_against_the_gpu_with_its_doubt() -> None:
     assert texts(MemoryOutlook(estimated()), 44) == [
         "peak memory ━━━━━━━━━──── ✓ 56 ± 2 of 80 GiB",
         "fits · largest micro batch 22 · by formula",
-        "time not known until a run measures it",
+        "time unknown until a run measures it",
     ]
 
 
@@ -107,9 +107,9 @@ def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
 
 
 def test_what_is_unknown_says_why_in_a_row() -> None:
-    assert texts(MemoryOutlook(unknown="not known until a run measures it")) == [
-        "peak memory not known until a run measures it",
-        "time not known until a run measures it",
+    assert texts(MemoryOutlook(unknown="unknown until a run measures it")) == [
+        "peak memory unknown until a run measures it",
+        "time unknown until a run measures it",
     ]
     assert texts(None) == ["peak memory …"]
 
@@ -125,7 +125,7 @@ def test_the_expected_time_is_shown_next_to_the_memory_and_where_it_comes_from()
     assert texts(shown, 36)[2] == "time 3 min 30 s to 4 min 30 s"
     unsized = replace(duration, samples=None)
     assert texts(MemoryOutlook(estimated(), duration=unsized), 60)[2].startswith(
-        "time 100–120 samples/s; number of samples not known"
+        "time 100–120 samples/s; number of samples unknown"
     )
 
 
@@ -353,7 +353,7 @@ def test_a_batch_that_ran_out_of_memory_here_is_not_said_to_fit() -> None:
     assert texts(MemoryOutlook(refuted), 80) == [
         "peak memory ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ ✗ over 80 GiB",
         "does not fit · r002 ran out of memory with micro batch 16",
-        "time not known until a run measures it",
+        "time unknown until a run measures it",
     ]
 
 
@@ -471,7 +471,7 @@ def test_the_memory_of_a_model_that_cannot_be_traced_has_its_parts_by_formula() 
 
 
 def test_without_a_model_the_parts_are_not_known() -> None:
-    with pytest.raises(TraceError, match="write the model and task"):
+    with pytest.raises(TraceError, match="needs the model and task"):
         MemoryEstimator().parts(request(job=CommandJob(command=("python", "train.py"))))
 
 
@@ -479,7 +479,7 @@ def test_without_a_model_the_parts_are_not_known() -> None:
     ("unknown", "words"),
     [
         (UNMEASURED, f"that fits is {UNMEASURED}."),
-        ("", "that fits is not known: no runs tell how it grows with the batch."),
+        ("", "that fits is unknown: it takes two runs with different micro batches to see how it grows."),
     ],
 )
 async def test_the_key_that_fits_the_batch_offers_to_measure_what_is_not_known(unknown: str, words: str) -> None:

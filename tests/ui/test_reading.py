@@ -21,7 +21,7 @@ from tuner_tui.ui.screens.help import HelpScreen
 
 CLAIMS = (
     "No run open", "sets up", "No problems", "No output", "✓", "✗", "default", "micro batch", "peak memory ━",
-    "peak RAM", "fits", "time not known",
+    "peak RAM", "fits", "time unknown",
 )  # fmt: skip
 """Words that need something to have been read."""
 QUESTIONS = ("open_run", "follow_run", "read_inventory", "read_job", "probe_interpreter")

@@ -130,7 +130,7 @@ async def test_the_question_whether_to_stop_goes_with_the_run() -> None:
 
 async def test_nothing_to_stop_or_save_is_said() -> None:
     async with on_screen(FakeBox()) as pilot:
-        for key, sentence in (("s", "no training to stop"), ("c", "no training to save"), ("R", "No run")):
+        for key, sentence in (("s", "Nothing to stop"), ("c", "Nothing to save"), ("R", "No run")):
             await pilot.press(key)
             await until(pilot, lambda sentence=sentence: sentence in said(pilot))  # type: ignore[misc]
 

@@ -30,7 +30,7 @@ from tuner_tui.ui.status_text import (
     FIRST_KEYS,
     MORE_KEYS,
     idle_line,
-    launch_sentence,
+    launch_rows,
     next_stop_question,
     next_training,
     quiet_line,
@@ -98,47 +98,55 @@ SCRIPT = CommandJob(command=("python", "t.py"))
 
 
 @pytest.mark.parametrize(
-    ("config", "outlook", "sentence"),
+    ("config", "outlook", "length", "time", "peak"),
     [
         (
             opened(num_train_epochs=3.0),
             MemoryOutlook(estimated(), duration=TWELVE, data=DataOutlook(ROWS, 0.0, 0.1)),
-            "3 epochs of 12,400 samples, about 37 to 39 min, peak memory 56 ± 2 of 80 GiB.",
+            "3 epochs of 12,400 samples",
+            "37 to 39 min",
+            "56 ± 2 of 80 GiB",
         ),
         (
             opened(num_train_epochs=1.0),
             None,
-            "1 epoch, samples not counted yet, time not known until a run measures it, "
-            "peak memory not known yet: the estimate is being made.",
+            "1 epoch, samples not counted yet",
+            UNMEASURED,
+            "unknown until the estimate is ready",
         ),
         (
             replace(opened(), job=CommandJob(command=("python", "t.py"))),
             MemoryOutlook(unknown=UNMEASURED),
-            "Length set by the command, time and peak memory not known until a run measures them.",
+            "Length set by the command",
+            UNMEASURED,
+            UNMEASURED,
         ),
         (
             opened(num_train_epochs=1.0),
             MemoryOutlook(estimated(), duration=replace(TWELVE, low_samples_s=1.0)),
-            "1 epoch of 37,200 samples, "
-            "time not known: earlier runs leave too wide a range, peak memory 56 ± 2 of 80 GiB.",
+            "1 epoch of 37,200 samples",
+            "unknown: earlier runs differ too much",
+            "56 ± 2 of 80 GiB",
         ),
         (
             opened(max_steps=1000),
             MemoryOutlook(estimated(23), duration=TWELVE),
-            "1,000 optimizer steps, about 37 to 39 min, peak memory 74 ± 3 of 80 GiB, may not fit.",
+            "1,000 optimizer steps",
+            "37 to 39 min",
+            "74 ± 3 of 80 GiB, may not fit",
         ),
     ],
 )
-def test_a_start_says_in_a_sentence_what_will_happen(
-    config: TrainingConfig, outlook: MemoryOutlook | None, sentence: str
+def test_a_start_says_how_long_it_takes_and_what_memory(
+    config: TrainingConfig, outlook: MemoryOutlook | None, length: str, time: str, peak: str
 ) -> None:
-    assert launch_sentence(config, outlook) == sentence
+    assert launch_rows(config, outlook) == (length, [("Time", time), ("Peak memory", peak)])
 
 
 def test_a_start_with_the_settings_that_ran_out_of_memory_says_so() -> None:
     config = replace(opened(), job=CommandJob(command=("python", "t.py")))
-    sentence = launch_sentence(config, MemoryOutlook(unknown=UNMEASURED), failure="ran out of memory")
-    assert sentence.endswith("peak memory too large: these settings ran out of memory.")
+    _, rows = launch_rows(config, MemoryOutlook(unknown=UNMEASURED), failure="ran out of memory")
+    assert rows[1] == ("Peak memory", "too large: these settings ran out of memory")
 
 
 @pytest.mark.parametrize(
@@ -189,11 +197,11 @@ def test_a_start_whose_torch_has_no_cuda_says_which_command_shows_it() -> None:
     state = UiState(inventory=machine, interpreter=python("2.13.0+cpu", None)).with_config(opened())
     taken = gpus_of_start(state, None).taken
     assert taken.startswith("none: PyTorch here is CPU-only (2.13.0+cpu)")
-    assert taken.endswith('-c "import torch; print(torch.version.cuda)" prints None.')
+    assert taken.endswith("the GPUs will not be used.")
     on_cpu = replace(SCRIPT, launcher="torchrun", processes=2)
     taken = gpus_of_start(state.with_config(replace(opened(), job=on_cpu)), None).taken
     assert taken.startswith("none, 2 processes on the CPU: PyTorch here is CPU-only (2.13.0+cpu)")
-    assert taken.endswith(" prints None." + APART)
+    assert taken.endswith("the GPUs will not be used." + APART)
     assert " (CPU-only torch) · " in hardware_summary(machine, state.interpreter)
     assert "not used" not in hardware_summary(machine, INTERPRETER)
 

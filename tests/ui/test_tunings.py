@@ -49,7 +49,7 @@ def test_a_plan_says_what_is_done_and_what_is_saved() -> None:
     plan = Tunings().plan(opened())
     plan_lines = dict(plan.lines)
     assert (plan.least_minutes, "It needs at least 1 min" in plan_lines["Time"]) == (1, True)
-    assert "short real runs" in plan_lines["Does"]
+    assert "short real runs" in plan_lines["Runs"]
     assert plan_lines["Keeps"].startswith("the effective batch (8")
     assert "demo-tuned" in plan_lines["Saves"]
     assert "trainer" in plan_lines["Command"]

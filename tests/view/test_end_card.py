@@ -60,7 +60,7 @@ def test_a_run_with_a_remedy_says_whether_it_helped_and_how_to_take_it_back() ->
     outcome = RemedyOutcome(("checkpointing",), "gradient checkpointing on", "r006", "r007", "not kept", "31 % slower")
     shown = scene(context=replace(CONTEXT, remedy=outcome))
     for width in (80, 120):
-        assert "Remedy gradient checkpointing on since r006, not as promised: 31 % slower." in lines(shown, width)
+        assert "Remedy gradient checkpointing on since r006, not as expected: 31 % slower." in lines(shown, width)
     assert ("U", "take the remedy back") in next_keys(shown._replace(can_take_back=True))
     assert "U" not in dict(next_keys(shown))  # it was taken back
 

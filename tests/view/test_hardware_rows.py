@@ -59,5 +59,5 @@ def test_limits_of_the_host_and_of_the_visible_gpus_are_said() -> None:
     limited = replace(box, cpu=replace(box.cpu, affinity_cores=4, quota_cores=2.5), cuda_visible_devices="3,1")
     shown = texts(limited, width=100)
     assert any("affinity 4 · cgroup quota 2.5" in row for row in shown)
-    assert any("CUDA_VISIBLE_DEVICES=3,1: a training started here uses GPU 3, 1" in row for row in shown)
+    assert any("CUDA_VISIBLE_DEVICES=3,1: runs started here use GPU 3, 1" in row for row in shown)
     assert "Reading the hardware" in plain_text(hardware_rows(None, None, 40)[0])

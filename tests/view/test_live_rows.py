@@ -315,13 +315,13 @@ def test_the_rank_that_waits_most_for_data_is_named() -> None:
     [
         ((1.31, 1.2, 1.4), "kept", "31 % faster than r006 by workers 2 → 8"),
         ((1.05, 0.9, 1.2), "unknown", "as fast as r006 by workers 2 → 8"),
-        (None, "not comparable", "workers 2 → 8: not judged"),
+        (None, "not comparable", "workers 2 → 8: inconclusive"),
     ],
 )
 def test_what_a_remedy_does_is_said_while_the_run_trains(
     speed: tuple[float, float, float] | None, verdict: RemedyVerdict, words: str
 ) -> None:
-    outcome = RemedyOutcome(("more-workers",), "workers 2 → 8", "r006", "r007", verdict, "promised", speed)
+    outcome = RemedyOutcome(("more-workers",), "workers 2 → 8", "r006", "r007", verdict, "expected", speed)
     for width, height in ((78, 14), (120, 30)):
         assert words in text(scene(running())._replace(context=RunContext(remedy=outcome)), width, height)
     too_few_steps = replace(outcome, verdict="unknown", speed=None)

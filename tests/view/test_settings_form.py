@@ -48,7 +48,7 @@ def view(processes: int = 1, **values: Any) -> SettingsView:
     return SettingsView(tuple(FIELDS.values()), resolved, saved, result, "demo", DataParallel(processes), check)
 
 
-@pytest.mark.parametrize(("reading", "origin"), [(True, "reading …"), (False, "not known")])
+@pytest.mark.parametrize(("reading", "origin"), [(True, "reading …"), (False, "unknown")])
 def test_a_value_that_only_the_command_knows_is_not_said_to_be_our_default(reading: bool, origin: str) -> None:
     shown = replace(view(), unknown=frozenset(KNOBS[:1]), reading=reading)
     assert [(row.value, row.origin) for row in form_rows(shown)[:2]] == [("–", origin), ("1", "default")]
@@ -240,8 +240,8 @@ def test_of_a_group_shown_in_part_the_values_that_are_not_known_are_counted() ->
     shown = replace(view(), unknown=frozenset(FIELDS) - {*KNOBS, fields[0]})
     rows = [row for row in form_rows(shown, (), False, ("Optimizer", "Memory")) if row.group in ("Optimizer", "Memory")]
     assert [(row.label, row.name, row.origin) for row in rows if row.name is None] == [
-        ("▹ Optimizer", None, f"{len(fields) - 1} not known"),
-        ("▸ Memory", None, f"{len(group_fields(view().specs)['Memory'])} not known"),
+        ("▹ Optimizer", None, f"{len(fields) - 1} unknown"),
+        ("▸ Memory", None, f"{len(group_fields(view().specs)['Memory'])} unknown"),
     ]
     assert [row.name for row in rows if row.name is not None] == fields[:1]
     whole = form_rows(shown, ("Memory",))

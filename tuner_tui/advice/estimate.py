@@ -57,8 +57,8 @@ from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 
-UNNAMED_MODEL = "Where the memory goes is not known: write the model and task of the command in its job (e)."
-UNMEASURED_IMPORTS = "not known yet: the memory that importing torch takes is being measured"
+UNNAMED_MODEL = "An estimate needs the model and task of the command: name them (e on the screen, --model and --task)."
+UNMEASURED_IMPORTS = "unknown until the memory of importing torch is measured"
 MICRO = "per_device_train_batch_size"
 
 
@@ -360,7 +360,7 @@ class MemoryEstimator:
             except TraceError:
                 self._untraceable.add((job.model, job.task))
         if best is None:
-            return MemoryOutlook(unknown=f"not known for {job.model}: a short run measures it")
+            return MemoryOutlook(unknown=f"unknown for {job.model}: a short run measures it")
         if device.limited and device.import_footprint is None and best.verdict != "fits":
             # The limit counts what the imports reserve, a gigabyte and more: a guess of it must not say "does not fit".
             return MemoryOutlook(unknown=UNMEASURED_IMPORTS)

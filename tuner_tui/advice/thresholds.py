@@ -7,11 +7,11 @@ the GPU they were written on), or judgement, where nothing was measured and the 
 from __future__ import annotations
 
 # Field notes: the GPU or subject, the date or address, and what was measured there.
-NOTES_3070 = "a training on an RTX 3070, tuned in 2025: GPU busy rose from 85 to 95 %"
-NOTES_T4 = "a training on a T4, tuned in 2025: 2–2.5 times as fast"
+NOTES_3070 = "a training run on an RTX 3070, tuned in 2025: GPU busy rose from 85 to 95 %"
+NOTES_T4 = "a training run on a T4, tuned in 2025: 2–2.5 times as fast"
 NOTES_3070_8BIT = "training with an 8-bit optimizer on an RTX 3070; huggingface.co/docs/transformers/perf_train_gpu_one"
-NOTES_3090 = "a training on an RTX 3090, tuned on 2025-11-18: GPU busy rose from 75–85 to 92–95 %"
-NOTES_UTILISATION = "a training with a badly used GPU, tuned in 2025: 100 → 285 samples/s"
+NOTES_3090 = "a training run on an RTX 3090, tuned on 2025-11-18: GPU busy rose from 75–85 to 92–95 %"
+NOTES_UTILISATION = "a training run that left its GPU idle, tuned in 2025: 100 → 285 samples/s"
 FIELD_NOTES = (NOTES_3070, NOTES_T4, NOTES_3070_8BIT, NOTES_3090, NOTES_UTILISATION)
 JUDGEMENT = "judgement"
 

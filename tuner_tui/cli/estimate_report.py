@@ -144,8 +144,8 @@ def _plan_row(plan: GpuPlan) -> tuple[str, ...]:
     batch = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
     method = training_method(settings.peft_method, settings.quantization)
     if best is None:
-        return (plan.gpus.label, method, batch, UNKNOWN, "not known", UNKNOWN, UNKNOWN, "")
-    verdict = "not known" if best.capacity_bytes is None else VERDICTS[best.verdict][2]
+        return (plan.gpus.label, method, batch, UNKNOWN, "unknown", UNKNOWN, UNKNOWN, "")
+    verdict = "unknown" if best.capacity_bytes is None else VERDICTS[best.verdict][2]
     largest = best.largest_batch()
     time = None if plan.duration is None else plan.duration.range_s
     span = UNKNOWN if time is None else "–".join(dict.fromkeys(map(format_duration, time)))

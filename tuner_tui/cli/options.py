@@ -38,7 +38,7 @@ def build_app() -> typer.Typer:
 
     app = typer.Typer(
         cls=RootGroup,
-        help="Watch, tune and diagnose PyTorch and Hugging Face trainings.\n\n"
+        help="Watch, tune and diagnose PyTorch and Hugging Face training runs.\n\n"
         "`tuner-tui` opens the screen, `tuner-tui RUN|PRESET|FILE` opens it on a run, preset or configuration file, "
         "and `tuner-tui -- COMMAND` trains a command without the screen.\n\n"
         "The screen takes --theme light, --ascii, --set K=V, --interpreter PATH and --fallback N: "

@@ -151,7 +151,7 @@ def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | Non
     if "/session-" in cgroup and ".scope" in cgroup and kills_at_logout(user):
         return (
             "logind ends all processes of this session at logout (KillUserProcesses=yes), tmux and detached "
-            f"trainings too. To keep them: {linger}start tmux or tuner-tui with `{MOVED}`."
+            f"training runs too. To keep them: {linger}start tmux or tuner-tui with `{MOVED}`."
         )
     if "/user@" in cgroup and not lingers:
         return f"systemd ends what runs here after the last logout of {user}. To keep it: {command}."

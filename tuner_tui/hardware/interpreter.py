@@ -111,9 +111,9 @@ def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tu
 
 
 def unused_gpus(inventory: Inventory, interpreter: Interpreter | None) -> str:
-    """Why the torch of the interpreter uses none of the GPUs, and what shows it; empty where it may use them."""
+    """Why the torch of the interpreter uses none of the GPUs; empty where it may use them."""
     misfits = () if interpreter is None else find_incompatibilities(inventory, interpreter)
-    return next((f"{misfit.sentence} {misfit.shown_by}." for misfit in misfits if misfit.shown_by), "")
+    return next((misfit.sentence for misfit in misfits if misfit.shown_by), "")
 
 
 def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatibility | None:

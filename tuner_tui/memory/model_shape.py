@@ -225,13 +225,13 @@ def unknown_task(model: str) -> str:
     if config is None:
         download = f", or get the configuration: {hint}" if (hint := download_hint(model)) else ""
         return (
-            f"What {model} is trained for is not known: no such model is known by name, and its configuration is not "
-            f"here. Name the task (--task {tasks}){download}."
+            f"The task of {model} is unknown: its name is not in the list of known models, and its configuration is "
+            f"not on this machine. Name the task (--task {tasks}){download}."
         )
     kind = next(iter(config.get("architectures") or ()), config.get("model_type") or "model of an unnamed architecture")
     return (
-        f"{model} is a {kind}, which is none of those known for the tasks that the memory model covers ({tasks}). Name "
-        "one of them (--task), or run the training for a few steps to measure its memory."
+        f"{model} is a {kind}, a class without a known task. Name one of {tasks} (--task), or run the "
+        "training for a few steps to measure its memory."
     )
 
 

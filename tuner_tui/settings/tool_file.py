@@ -225,12 +225,12 @@ def _notes_on_files(
     if path is None:
         return
     for name in [] if job is None else absent_files(file.words or job.command, file.folder, job, path):
-        yield f"{name}{ABSENT}: its settings are not known"
+        yield f"{name}{ABSENT}: its settings are unknown"
     if file.command and file.more and (job is None or job.command[0] != "bash"):
         yield f"only this command is started; {path.name} also runs {', '.join(file.more[:MOST_NAMED])}"
     for base in bases_of(file.values, path):
         if not base.is_file():
-            yield f"{base}, which the file extends, is not there: its settings are not known"
+            yield f"{base}, which the file extends, is not there: its settings are unknown"
 
 
 def _notes_on_command(
@@ -263,7 +263,7 @@ def _notes_on_command(
         yield f"the command in {Path(source).name}{NOT_COMPLETE}{'; '.join(reasons)}; {then}"
     elif path is not None and job is None:
         yield from (f"{path.name}{NOT_COMPLETE}{reason}" for reason in reasons)
-        of_tool = f"this file configures {dialect.tool}, not a training: open the file or the script that is given it"
+        of_tool = f"this file configures {dialect.tool}, not a training run: open the file or script it is passed"
         yield of_tool if dialect.of_launcher else command_to_name(path)
 
 
@@ -463,7 +463,7 @@ def _what_it_is(file: ToolFile, path: Path | None) -> str:
         kind = "notebook" if suffix == ".ipynb" else "Python module"
         return f"no training was found in this {kind}: open the one that trains, or the configuration"
     named = ", ".join(shorten_text(key, 30) for key in list(file.values)[:3])
-    return f"its keys ({named}) are not the settings of one training: open the file with batch size and learning rate"
+    return f"its keys ({named}) are not training settings: open the file with batch size and learning rate"
 
 
 def command_to_name(file: Path) -> str:
@@ -478,7 +478,7 @@ def command_to_name(file: Path) -> str:
     example = f"tuner-tui run --preset {shlex.quote(name)} -- python train.py"
     if text := open_command(file):
         return f"the command for {name} in {text} has values to fill in: give it whole, as in `{example}`"
-    return f"which command reads {name} is not known: name it, as in `{example}`"
+    return f"the command that reads {name} is unknown: name it, as in `{example}`"
 
 
 def tool_of_file(file: ToolFile, path: Path | None) -> Dialect:

@@ -79,12 +79,12 @@ def time_needed(request: LaunchRequest) -> TimeNeeded:
     """Return the time that a tuning of `request` needs at least. Reads earlier runs of the job."""
     trial_s = expected_trial_s(request.job, request.runs_root)
     minutes = least_minutes(trial_s)
-    takes = "at least 5 s and the time of 4 optimizer steps, which is not known before the first one"
+    takes = "at least 5 s plus the time of 4 optimizer steps"
     takes = takes if trial_s is None else f"about {trial_s:.0f} s in earlier runs"
     return TimeNeeded(
         minutes,
-        f"It needs at least {minutes} min, for the current settings, one change and two comparisons: "
-        f"a trial takes {takes}.",
+        f"It needs at least {minutes} min for the current settings, one change and two comparisons. "
+        f"A trial takes {takes}.",
     )
 
 

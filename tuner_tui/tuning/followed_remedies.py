@@ -221,7 +221,7 @@ def _speed_part(remedies: Sequence[AppliedRemedy], speed: tuple[float, float, fl
     ratio, low, high = speed
     measured = f"{words} (between {speed_words(low)} and {speed_words(high)})"
     if not promises:
-        return "unknown", f"no speed was promised, measured {measured}"
+        return "unknown", f"no speed was predicted; measured {measured}"
     least, most = math.prod(bound for bound, _ in promises), math.prod(bound for _, bound in promises)
     is_gain = most > LEAST_GAIN
     verdict: RemedyVerdict = "unknown"
@@ -229,8 +229,8 @@ def _speed_part(remedies: Sequence[AppliedRemedy], speed: tuple[float, float, fl
         verdict = "not kept"
     elif ratio >= least and (low > 1 or not is_gain):
         verdict = "kept"
-    promised = speed_words(least, most) if least != 1 else f"at most {speed_words(most)}"
-    return verdict, f"promised {promised}, measured {measured}"
+    expected = speed_words(least, most) if least != 1 else f"at most {speed_words(most)}"
+    return verdict, f"expected {expected}, measured {measured}"
 
 
 def _peak_part(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunMeasurement) -> Iterator[Judged]:
@@ -240,7 +240,7 @@ def _peak_part(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after:
     peaks = [None if run.peak_bytes is None else format_size(run.peak_bytes) for run in (before, after)]
     verdict: RemedyVerdict = "kept" if after.peak_bytes <= max(limits) else "not kept"
     came = "" if peaks[0] is None else f" (before {peaks[0]})"
-    yield verdict, f"promised a peak of at most {format_size(max(limits))}, measured {peaks[1]}{came}"
+    yield verdict, f"expected a peak of at most {format_size(max(limits))}, measured {peaks[1]}{came}"
 
 
 def follow_remedies(folder: RunFolder) -> RemedyOutcome | None:

@@ -25,11 +25,10 @@ from tuner_tui.ui.screens.dialogs import ConfirmScreen, InspectionScreen, Launch
 from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_table
 from tuner_tui.ui.start_gpus import GpuChoice
 from tuner_tui.ui.state_store import Requests, StateStore, estimate_request
-from tuner_tui.ui.status_text import launch_sentence, live_elsewhere, next_stop_question, recent_text
+from tuner_tui.ui.status_text import launch_rows, live_elsewhere, next_stop_question, recent_text
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.cells import Line
 from tuner_tui.view.end_card import checkpoint_path, end_scene
-from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.finding_rows import replay_rows
 from tuner_tui.view.settings_form import effective_batch
 
@@ -197,25 +196,25 @@ class RunRequests(Requests):
         offer = await to_daemon_thread(lambda: make_offer(current))
         if request is not None and state is not self._state:
             outlook = await to_daemon_thread(lambda: self._backend.estimates.quick(request))
-        sentence = launch_sentence(current, outlook, state.batch_note, state.failure)
+        sentence, expected = launch_rows(current, outlook, state.batch_note, state.failure)
         meanwhile, view = await self._concurrent_tuning(), self._store.settings_view(state)
         problems = [] if view is None else [("Problem", problem.sentence) for problem in view.problems]
         if outlook is not None and outlook.estimate is not None and outlook.estimate.verdict == "too large":
-            problems.append(("Problem", f"It runs out of memory by the estimate: {figures_of(outlook.estimate)}."))
+            problems.append(("Problem", "The estimated peak is more than the free memory."))
         batch = "" if view is None else effective_batch(view, self._app.size.width)
         batch = ", ".join(filter(None, (batch.removeprefix("effective ").removeprefix("batch "), choice.batch)))
         env = [f"{name}={value}" for name, value in current.job.env.items() if name in OF_RUNTIME]
         live = None if queued or meanwhile else live_elsewhere(self._state)
         meanwhile = meanwhile if live is None else f"{recent_text(live)}; both may be slower."
         more = ("GPUs", choice.taken), ("Effective batch", batch), ("With", ", ".join(env)), ("Meanwhile", meanwhile)
-        lines = [*problems, *offer.lines, *(pair for pair in more if pair[1])]
+        lines = [*problems, *expected, *offer.lines, *(pair for pair in more if pair[1])]
         return LaunchOffer(sentence, lines, offer.start, choice.most, current.job, change=choice.change)
 
     async def _concurrent_tuning(self) -> str:
         """Return what a training does to the tuning that runs; empty without one."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
         running = next((view.id for view in listed.values() if view.status == "running"), None)
-        return f"{running} is tuning: a training uses memory and distorts its measurements." if running else ""
+        return f"{running} is tuning: a second run takes memory and distorts its measurements." if running else ""
 
     async def action_restart(self) -> None:
         if self._state.folder is None:
@@ -287,7 +286,7 @@ class RunRequests(Requests):
         """Stop the followed run: each further request is stronger, and each asks first."""
         question = next_stop_question(self._state)
         if question is None or self._state.folder is None:
-            self._refuse("There is no training to stop.")
+            self._refuse("Nothing to stop: no training is running.")
             return
         folder, (order, heading, text) = self._state.folder, question
         screen = ConfirmScreen(heading, text, order)
@@ -304,7 +303,7 @@ class RunRequests(Requests):
     async def action_checkpoint(self) -> None:
         folder = self._state.folder
         if folder is None or not self._state.running:
-            self._refuse("There is no training to save.")
+            self._refuse("Nothing to save: no training is running.")
             return
         reason = None if self._state.view is None else checkpoint_refusal(self._state.view.state)
         if reason is not None:

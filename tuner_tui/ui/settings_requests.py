@@ -162,9 +162,9 @@ class SettingsRequests(Requests):
         micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
         split = BatchSplit(micro, accumulation, self._state.data_parallel.processes)
         if most is None or split.change.keys() & unknown:
-            unmeasured = outlook.unknown or "no runs tell how it grows with the batch"
+            unmeasured = outlook.unknown or "it takes two runs with different micro batches to see how it grows"
             why = "a run shows the batch of this command first" if most else unmeasured
-            unknown_batch = f"not known: {why}".replace("not known: not known", "not known")
+            unknown_batch = why if why.startswith("unknown") else f"unknown: {why}"
             question = f"The largest micro batch that fits is {unknown_batch}. Measure it with short runs?"
             if await self._app.ask(ConfirmScreen("Fit batch", question, "tune")):
                 await self._app.run_action("do('tune')")
@@ -381,7 +381,7 @@ class SettingsRequests(Requests):
     async def action_memory(self) -> None:
         request = estimate_request(self._state)
         if request is None:
-            self._app.show_note("The machine and the Python that trains are not known yet.")
+            self._app.show_note("The machine and its Python are still being read.")
             return
         screen = MemoryScreen()
         await self._ask_while(screen, self._read_parts, request, screen)
@@ -515,7 +515,7 @@ def _preset_figures(
     estimate, duration = outlook.memory.estimate, outlook.memory.duration
     requirements = None if preset.loaded is None else preset.loaded.preset.for_
     needs = "" if requirements is None else requirements.gpu_text()
-    memory = f"  made for {needs}" if needs else "  not known"
+    memory = f"  made for {needs}" if needs else "  unknown"
     if outlook.lacks:
         memory = "  only without a GPU" if outlook.lacks == NO_GPU else f"  needs {outlook.lacks}"
     elif estimate is not None:

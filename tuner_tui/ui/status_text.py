@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner_tui.advice.estimate import MemoryOutlook
-from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, VARIED, summarise_duration
+from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, summarise_duration
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
@@ -20,7 +20,7 @@ from tuner_tui.ui.start_gpus import processes_text, startable_gpus
 from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import READING, shorten
-from tuner_tui.view.estimate_rows import OUT_OF_MEMORY, TOO_LARGE, VERDICTS, figures_of
+from tuner_tui.view.estimate_rows import GPU, HOST, OUT_OF_MEMORY, TOO_LARGE, VERDICTS, figures_of
 from tuner_tui.view.finding_rows import UNEXPLAINED
 from tuner_tui.view.settings_form import KNOBS, SettingsView
 from tuner_tui.view.status_line import OPEN_IT, StatusScene
@@ -28,24 +28,21 @@ from tuner_tui.view.tuning_rows import tuning_sentence
 from tuner_tui.view.watch_rows import run_description
 
 
-def launch_sentence(
+def launch_rows(
     config: TrainingConfig, outlook: MemoryOutlook | None, batch_note: str = "", failure: str = ""
-) -> str:
-    """Return what a start does: `3 epochs of 12,400 samples, about 38 min, peak 21 of 24 GiB.`, with unknown parts.
+) -> tuple[str, list[tuple[str, str]]]:
+    """Return how long a training is, `3 epochs of 12,400 samples`, and its time and peak as labels and texts.
 
     `batch_note` says how the effective batch was changed, `failure` how the last run with these settings failed.
     """
-    outlook = outlook or MemoryOutlook(unknown="not known yet: the estimate is being made")
+    outlook = outlook or MemoryOutlook(unknown="unknown until the estimate is ready")
     duration = outlook.duration
     time = UNMEASURED if duration is None or duration.range_s is None else summarise_duration(duration)
-    time = f"{'time' if time in (UNMEASURED, VARIED) else 'about'} {time}"
-    unknown = f"peak memory {TOO_LARGE if failure == OUT_OF_MEMORY else outlook.unknown}"
-    peak = estimated_peak(outlook) or unknown
-    changed = f" {batch_note[0].upper()}{batch_note[1:]} by the changed settings." if batch_note else ""
-    both = f"{time}, {peak}"
-    if time.endswith(UNMEASURED) and peak.endswith(UNMEASURED):
-        both = "time and peak memory not known until a run measures them"
-    return f"{_length(config, outlook)}, {both}.{changed}"
+    label = GPU if outlook.on_gpu else HOST
+    peak = estimated_peak(outlook).removeprefix(f"{label} ") or outlook.unknown
+    peak = TOO_LARGE if outlook.estimate is None and failure == OUT_OF_MEMORY else peak
+    changed = f", {batch_note} by the changed settings" if batch_note else ""
+    return f"{_length(config, outlook)}{changed}", [("Time", time), (label.replace("peak", "Peak"), peak)]
 
 
 def estimated_peak(outlook: MemoryOutlook) -> str:
@@ -53,7 +50,7 @@ def estimated_peak(outlook: MemoryOutlook) -> str:
     if (estimate := outlook.estimate) is None:
         return ""
     verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"
-    return f"peak {'memory' if outlook.on_gpu else 'RAM'} {figures_of(estimate)}{verdict}"
+    return f"{GPU if outlook.on_gpu else HOST} {figures_of(estimate)}{verdict}"
 
 
 def _length(config: TrainingConfig, outlook: MemoryOutlook) -> str:
@@ -154,7 +151,7 @@ def idle_line(state: UiState) -> str:
     if state.loaded is None:
         return READING
     live = live_elsewhere(state)
-    first = "No run open" if state.recent else "tuner-tui sets up, starts and watches trainings"
+    first = "No run open" if state.recent else "tuner-tui sets up, starts and watches training runs"
     first = first if live is None else f"{recent_text(live, LEAST_TITLE)}{OPEN_IT}"
     return f"{first} · {': '.join(_next_key(state.loaded))}"
 
@@ -215,7 +212,7 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     values = (f"{FIELDS[name].label} {format_value(name, getattr(settings, name))}" for name in names)
     pairs = (
         ("preset", " · ".join(part for part in (loaded.preset or "none", about) if part)),
-        ("command", "not known" if is_unnamed else command),
+        ("command", "unknown" if is_unnamed else command),
         ("model", " · ".join(part for part in (job.model, job.task) if part)),
         ("data", " · ".join(part for part in (job.data, f"at most {f.count(most)} samples" if most else "") if part)),
         ("length", "" if command else length),

@@ -50,7 +50,7 @@ MAX_LISTED_TUNINGS = 100
 UNREACHABLE = "No setting can be passed to this command: e edits the job (pass settings via inject, for example)."
 PLAN_SUMMARY = (
     "short real runs: the current settings twice, larger micro batches up to what fits, then other settings that can "
-    "gain more than the noise; at the end the winner and the current settings run in turn"
+    "gain more than the noise; finally the winner and the current settings, alternating"
 )
 
 
@@ -78,9 +78,9 @@ class Tunings:
         batch = config.resolved.settings.effective_batch(1)
         preset = tuned_preset_name(config.preset, config.job)
         lines = [
-            ("Does", PLAN_SUMMARY),
+            ("Runs", PLAN_SUMMARY),
             ("Time", needed.sentence),
-            ("Keeps", f"the effective batch ({batch} per process), so that the learning rate stays right"),
+            ("Keeps", f"the effective batch ({batch} per process), so the learning rate still applies"),
             ("Saves", f"the winner as the preset {preset}; the current settings do not change"),
             *launch_lines,
         ]

@@ -239,7 +239,7 @@ def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) 
     shown = [entry if origins else entry._replace(remark="") for entry in entries if UNKNOWN_KIND not in entry]
     unknown = ", ".join(entry.name for entry in entries if UNKNOWN_KIND in entry)
     rows = _section("Settings", scene, shown, width, none="" if unknown else none)
-    return rows + (wrapped_rows(f"not known of one of them: {unknown}", width, "dim") if unknown else [])
+    return rows + (wrapped_rows(f"unknown in one of them: {unknown}", width, "dim") if unknown else [])
 
 
 def _measured(scene: ComparisonScene, width: int) -> list[Line]:
@@ -261,7 +261,7 @@ def _measured(scene: ComparisonScene, width: int) -> list[Line]:
 def _other_sections(scene: ComparisonScene, width: int) -> list[Line]:
     comparison = scene.comparison
     silent = [name for name, observed in zip(scene.names, comparison.observed, strict=True) if not observed]
-    none = f"not known of {' and '.join(silent)}" if silent else ""
+    none = f"unknown for {' and '.join(silent)}" if silent else ""
     parts = (("In effect", comparison.in_effect), ("Versions", comparison.versions), ("From", comparison.code))
     return join_sections(
         _section(title, scene, _others(rows), width, none if title == "In effect" else "") for title, rows in parts

@@ -36,7 +36,7 @@ SLOW_KEYS = "  [F] why slow"
 RETRY_KEYS = "[enter] apply, run again  [d]iff  [w]hy"
 """For a remedy of what ended the run."""
 MOST_DETAILS = 3
-UNEXPLAINED = "Why this run ended so is not known; E opens the output at its last error."
+UNEXPLAINED = "The cause is unknown; E opens the output at the last error."
 LOOK_KEYS = "[w]hy"
 GAP = "   "
 ROOM_FOR_KEYS, ROOM_FOR_RETRY, ROOM_FOR_DETAILS = 48, 72, 12

@@ -83,7 +83,7 @@ def _visible(inventory: Inventory, width: int) -> list[Line]:
     from tuner_tui.hardware.environment import visible_indexes
 
     gpus = ", ".join(map(str, visible_indexes(inventory.gpus, inventory.cuda_visible_devices)))
-    used = f"a training started here uses {f'GPU {gpus}' if gpus else 'no GPU'}"
+    used = f"runs started here use {f'GPU {gpus}' if gpus else 'no GPU'}"
     return labelled_rows("visible", f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices}: {used}", width)
 
 

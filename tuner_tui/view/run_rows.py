@@ -222,7 +222,7 @@ def _remedy_words(outcome: RemedyOutcome | None) -> list[str]:
     if outcome is not None and outcome.speed is not None:
         ratio, low, high = outcome.speed
         return [f"{speed_against(1.0 if low <= 1 <= high else ratio, outcome.before).text} by {outcome.title}"]
-    return [f"{outcome.title}: not judged"] if outcome is not None and outcome.verdict == "not comparable" else []
+    return [f"{outcome.title}: inconclusive"] if outcome is not None and outcome.verdict == "not comparable" else []
 
 
 def speed_against(ratio: float, run: str) -> TextSpan:

@@ -160,7 +160,7 @@ def _heading(
         note = f"! {problems[0].sentence}"
     elif (hidden := [spec for spec in specs if spec not in shown]) and (shown or view.unknown.issuperset(names)):
         unknown = all(spec.name in view.unknown for spec in hidden)
-        more = f"{len(hidden)} {'not known' if unknown else 'more'}"
+        more = f"{len(hidden)} {'unknown' if unknown else 'more'}"
         note = " · ".join(filter(None, (note, more)))
     sign = PARTLY if shown and len(shown) < len(specs) else "▾" if shown else "▸"
     return FormRow(f"{sign} {group}", origin=note, tone=tone, group=group)
@@ -186,7 +186,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     if origin == "preset" and file.suffix and file.stem == view.resolved.origin(spec.name).detail:
         origin = file.name
     if spec.name in view.unknown:
-        origin = READING if view.reading else "not known"
+        origin = READING if view.reading else "unknown"
     value_text = UNKNOWN if spec.name in view.unknown else format_field(spec, value)
     if changed and len(both := f"{UNKNOWN if is_new else format_field(spec, saved)} → {value_text}") <= WIDEST_CHANGE:
         value_text = both
@@ -211,7 +211,7 @@ def field_help(view: SettingsView, spec: FieldSpec) -> FieldHelpText:
     # The reason of a recommendation has its own line.
     recommended = origin.kind == "recommended"
     came = "" if recommended else " ".join(dict.fromkeys((origin.label, origin.detail))).strip()
-    came = "the command's own value is not known" if spec.name in view.unknown else came
+    came = "the command sets it to an unknown value" if spec.name in view.unknown else came
     takes = spec.bounds or " · ".join(spec.choices or spec.suggestions)
     facts = " · ".join(part for part in (spec.name, spec.unit, takes, came) if part)
     problem = worst_problems(view.problems).get(spec.name)

@@ -65,7 +65,7 @@ def test_what_a_remedy_promises_counts_until_a_run_has_shown_it() -> None:
     assert promised.range_s == pytest.approx((2.0, 8.0))
     assert (summarise_duration(promised), promised.rests_on) == (
         "5 to 10 s",
-        "measured here by r007 and what workers 0 → 4 promises",
+        "measured here by r007 and the expected effect of workers 0 → 4",
     )
     shown = estimate_duration(JOB, settings, 1, (earlier(settings, 200, 200),), remedies=(remedy,))
     assert shown is not None
@@ -254,7 +254,7 @@ def test_the_range_of_a_duration_is_that_of_its_speed_and_its_overhead() -> None
     estimate = DurationEstimate(9_000, 90.0, 100.0, 0.1, True, "a run")
     assert estimate.seconds(9_000) == pytest.approx((99.0, 110.0))
     assert "min" in summarise_duration(replace(estimate, samples=90_000))
-    assert summarise_duration(replace(estimate, samples=None)) == "90–100 samples/s; number of samples not known"
+    assert summarise_duration(replace(estimate, samples=None)) == "90–100 samples/s; number of samples unknown"
     assert summarise_duration(replace(estimate, samples=None, low_samples_s=100.0)).startswith("100 samples/s")
 
 

@@ -189,7 +189,7 @@ def test_what_cannot_be_traced_gets_no_batch_and_says_why() -> None:
 @pytest.mark.parametrize("task", ["causal-lm", "classification"])
 def test_nothing_rests_on_the_memory_of_a_model_of_unknown_size(task):
     recommended = recommend(box(RTX4060), python(), BuiltinJob(task=task, model="nobody/checkpoint-base"))
-    assert any("The size of nobody/checkpoint-base is not known" in note for note in recommended.notes)
+    assert any("The size of nobody/checkpoint-base is unknown" in note for note in recommended.notes)
     texts = [*recommended.notes, *(value.reason for value in (*recommended.advised, *recommended.rejected))]
     assert not [text for text in texts if "parameters" in text or "estimate:" in text or "GB" in text.split("8 GB")[0]]
     assert not {"peft_method", "quantization", "gradient_checkpointing"} & recommended.values.keys()

@@ -102,10 +102,10 @@ def test_what_came_of_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         origins = {"seed": Origin(OriginKind.REMEDY, "launch-bound", remedy)} if number > 1 else {}
         write_record(folder, replace(read_record(folder), resolved=Resolved(Settings(seed=2), origins)))
     record_outcome(RemedyOutcome(("compile-on",), "torch.compile on", "r001", "r002", "not kept", "2 % slower"))
-    assert "Remedy torch.compile on since r001, not as promised: 2 % slower." in run("r002").stdout
+    assert "Remedy torch.compile on since r001, not as expected: 2 % slower." in run("r002").stdout
     assert document(run("r002", "--json"))["remedy"]["verdict"] == "not kept"
     assert "remedy" not in document(run("r001", "--json"))
-    assert "remedy not as promised" in invoke("ps").stdout.splitlines()[2]
+    assert "remedy not as expected" in invoke("ps").stdout.splitlines()[2]
 
 
 def test_without_an_argument_the_newest_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

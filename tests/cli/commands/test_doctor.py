@@ -93,5 +93,5 @@ def test_a_file_without_a_command_says_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("lr: 0.1\nbatch_size: 4\n")
     result = call(box(make_gpu("T4", gib=15.0)), str(file))
-    assert "! Program        Which command reads mine.yaml is not known: name it, as in" in result.stdout
+    assert "! Program        The command that reads mine.yaml is unknown: name it, as in" in result.stdout
     assert "bert" not in result.stdout

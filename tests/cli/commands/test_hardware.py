@@ -75,7 +75,7 @@ def test_the_report_of_a_t4(library: Path, python: Path, tmp_path: Path):
 def test_cuda_visible_devices_is_spelled_out(library: Path, python: Path, tmp_path: Path):
     environment = {**box(library, scenario.eight_gpus, tmp_path), "CUDA_VISIBLE_DEVICES": "3,1"}
     text = hardware(environment, "--interpreter", str(python))
-    assert "CUDA_VISIBLE_DEVICES=3,1: a training started here uses GPU 3, 1" in text
+    assert "CUDA_VISIBLE_DEVICES=3,1: runs started here use GPU 3, 1" in text
 
 
 @pytest.mark.parametrize(

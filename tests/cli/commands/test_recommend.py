@@ -39,7 +39,7 @@ def test_setting_value_reason_and_source_stand_in_columns(call: Call) -> None:
     assert "T4 (Turing 7.5) has fp16 tensor cores" in row
     assert all(len(line) <= 120 for line in lines)
     assert "Effective batch  32 × 1 = 32  (micro batch × accumulation)" in lines
-    assert any("a badly used GPU" in line for line in lines)
+    assert any("left its GPU idle" in line for line in lines)
 
 
 def test_what_was_considered_and_left_is_told(call: Call) -> None:
@@ -70,7 +70,7 @@ def test_a_presets_values_and_job_stay(call: Call) -> None:
     assert document["expected_time"] is None
     text = call("--preset", "demo").stdout
     assert "  learning_rate                 0.001              preset demo" in text
-    assert "not known until a run measures it" in " ".join(text.split())
+    assert "unknown until a run measures it" in " ".join(text.split())
 
 
 def test_another_effective_batch_than_the_presets_is_told_with_its_learning_rate(call: Call) -> None:
@@ -204,7 +204,7 @@ def test_a_file_is_said_to_show_its_command_or_none(call: Call, tmp_path: Path) 
     settings.write_text("train: {lr: 0.1, batch_size: 2, epochs: 3}\n")
     document = json.loads(call(str(settings), "--json").stdout)
     assert document["job"]["command"] is None
-    assert any("which command reads own.yaml is not known" in note for note in document["notes"])
+    assert any("the command that reads own.yaml is unknown" in note for note in document["notes"])
 
 
 def test_a_preset_is_not_patched(call: Call, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ COMMAND = CommandJob(command=("python", "train.py"), apply="inject")
 
 
 def changed(first: RunView, second: RunView) -> list[tuple[str, object, object]]:
-    labels = {"not known": "?"}
+    labels = {"unknown": "?"}
     return [
         (row.name, labels.get(row.first_origin.kind, row.first), labels.get(row.second_origin.kind, row.second))
         for row in compare(first, second).settings

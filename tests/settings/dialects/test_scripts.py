@@ -110,7 +110,7 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
             "'on': push\njobs: {a: {steps: [{run: swift -h}, {run: swift build}, {run: composer install}]}}\n",
             "is a GitHub workflow in which no training command was found",
         ),
-        ("a.yaml", "batch_size: 1000\nnum_workers: 8\nseed: 1\n", "are not the settings of one training"),
+        ("a.yaml", "batch_size: 1000\nnum_workers: 8\nseed: 1\n", "are not training settings"),
         ("a.json", '{"lr": 0.1, "epochs": 3, "metrics": {"val_loss": 0.3}}', "is a record of a training"),
         ("a.json", '{"architectures": ["A"], "model_type": "a", "torch_dtype": "bfloat16"}', "a model's configuration"),
     ],

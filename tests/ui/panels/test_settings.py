@@ -162,7 +162,7 @@ async def test_what_is_not_known_of_a_command_takes_one_line_a_group_until_it_is
     command = CommandJob(command=("python", "train.py"))
     async with on_screen(FakeBox(opened=replace(opened(None), job=command)), size=(200, 60)) as pilot:
         form = app_of(pilot).main.query_one(SettingsList)
-        await until(pilot, lambda: any(row.origin.endswith("not known") for row in form.rows if row.name is None))
+        await until(pilot, lambda: any(row.origin.endswith("unknown") for row in form.rows if row.name is None))
         assert [row.name for row in form.rows if row.name and row.value == "–"] == list(KNOBS)
         group = next(at for at, row in enumerate(form.rows) if row.name is None)
         await press_until(pilot, lambda: form.rows[form.cursor].name is None, *["down"] * group)

@@ -323,7 +323,7 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
     if stall := ranks.stall() if match.cause == "collective-timeout" else ():
         evidence += stall
     elif failure.rank is not None and (LOST_PEER.search(failure.headline) if match.cause == "unknown" else follows):
-        evidence.append(f"rank {failure.rank} reports it; which rank failed first is not known")
+        evidence.append(f"rank {failure.rank} reports it; which rank failed first is unknown")
     elif failure.rank is not None:
         evidence.append(f"{'first failed' if ranks.all_seen else 'raised'} on rank {failure.rank}")
     if (waited := pattern_of("waited").search(failure.message)) and int(waited[2]) > 2 * int(waited[1]):

@@ -260,7 +260,7 @@ def stalled(situation: Situation) -> Finding | None:
     quiet = format_short_duration(situation.now_s - (state.last_event_t or state.launched_t or situation.now_s))
     evidence = [f"last sign of life {quiet} ago, at step {state.step or 0}"]
     if len(state.ranks) > 1:  # counters are written once a second, so that the last step of a rank is not on record
-        evidence.append("which rank the others wait for is not known")
+        evidence.append("which rank the others wait for is unknown")
     loads = worker_loads(samples)
     if state.phase == "training" and sum(loads) >= thresholds.CORE_FULL_PCT:
         # With many workers, batches come in bursts after long waits.

@@ -230,7 +230,7 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     micro = max(size for size in divisors(share) if size <= limit.micro)
     if _fitting(draft, workload) == 0:
         _note_not_one_sample(draft, workload)
-    guess = "" if workload.is_estimated else f"; the size of {workload.label} is not known"
+    guess = "" if workload.is_estimated else f"; the size of {workload.label} is unknown"
     few = f"; {share} per GPU keep the effective batch reasonable" if share < limit.micro else ""
     draft.advise("per_device_train_batch_size", micro, f"{limit.reason}{guess}{few}; {STARTING_POINT}", limit.source)
     if noted.most is not None and limit.from_notes:

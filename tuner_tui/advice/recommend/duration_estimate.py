@@ -115,7 +115,7 @@ def earlier_runs(job: Job, root: Path) -> tuple[EarlierRun, ...]:
     return tuple(run for run in runs if run is not None)
 
 
-UNMEASURED, VARIED = "not known until a run measures it", "not known: earlier runs leave too wide a range"
+UNMEASURED, VARIED = "unknown until a run measures it", "unknown: earlier runs differ too much"
 MOST_SPREAD = 5.0
 """Speeds further apart say nothing of the time."""
 
@@ -130,7 +130,7 @@ def describe_duration(expected: DurationEstimate | None, epochs: float) -> str:
         text = f"{_format_range(*expected.seconds(expected.samples))} for {expected.samples:,.0f} samples"
     else:
         sizes = (f"{size:,} samples {_format_range(*expected.seconds(size * epochs))}" for size in NOTED_SIZES)
-        text = f"{' · '.join(sizes)} ({epochs:g} epochs; the number of samples is not known)"
+        text = f"{' · '.join(sizes)} ({epochs:g} epochs; number of samples unknown)"
     return f"{text}; {_format_speed(expected)} samples/s, {expected.rests_on}"
 
 
@@ -143,8 +143,8 @@ def summarise_duration(expected: DurationEstimate | None) -> str:
     if expected.range_s is not None:
         return _format_range(*expected.range_s)
     if not expected.counted:
-        return "not known: the number of steps is not"
-    return f"{_format_speed(expected)} samples/s; number of samples not known"
+        return "unknown, as is the number of steps"
+    return f"{_format_speed(expected)} samples/s; number of samples unknown"
 
 
 def _format_speed(expected: DurationEstimate) -> str:
@@ -179,11 +179,11 @@ def estimate_duration(
     if alike:
         return _estimate_from_runs(samples, alike, 0.0, "with these settings")
     if same:
-        promises = {remedy.title: remedy.speed for remedy in remedies if remedy.speed is not None}
-        slowest, fastest = (math.prod(speeds) for speeds in zip((1.0, 1.0), *promises.values(), strict=True))
+        effects = {remedy.title: remedy.speed for remedy in remedies if remedy.speed is not None}
+        slowest, fastest = (math.prod(speeds) for speeds in zip((1.0, 1.0), *effects.values(), strict=True))
         doubt, how = OTHER_SETTINGS, f"with other settings (± {format_share(OTHER_SETTINGS)} added)"
-        if promises:
-            doubt, how = 0.0, f"and what {' and '.join(promises)} promises"
+        if effects:
+            doubt, how = 0.0, f"and the expected effect of {' and '.join(effects)}"
         run = _estimate_from_runs(samples, same, doubt, how)
         return replace(run, low_samples_s=run.low_samples_s * slowest, high_samples_s=run.high_samples_s * fastest)
     noted = noted_speed(job, settings, gpus)

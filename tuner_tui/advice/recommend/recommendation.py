@@ -160,7 +160,7 @@ def _workers_by_cores(draft: RecommendationDraft) -> tuple[int, tuple[str, str]]
         return 0, draft.why("one-core", cores=f"{usable} usable core{'s' if usable > 1 else ''}{shared}")
     if cores <= SPARE_CORES:  # on two, one worker still loads while the GPU computes
         return 1, draft.why("few-cores", cores=cores, each=each)
-    left = ", two left to the training" if cores < MAX_WORKERS + SPARE_CORES else f": {MAX_WORKERS} feed one training"
+    left = ", two left for training" if cores < MAX_WORKERS + SPARE_CORES else f": {MAX_WORKERS} are enough"
     return min(MAX_WORKERS, cores - SPARE_CORES), draft.why("cores", cores=cores, each=each, left=left)
 
 

@@ -146,7 +146,7 @@ class TrainingTarget(Struct, frozen=True):
         if trains_on_cpu(self.job):
             return "the command trains on the CPU by its own configuration"
         if gpu is None and self.machine.cpu_build and self.inventory.gpus:
-            return "PyTorch here is CPU-only; the GPUs will not be used"
+            return "PyTorch here is CPU-only"
         if gpu is None:
             return "no GPU is visible" if self.inventory.gpus else "this machine has no GPU"
         return f"{gpu.name} ({'capability unknown' if gpu.capability is None else describe_generation(gpu)})"
@@ -225,7 +225,7 @@ def occupied_gpus(gpus: Sequence[Gpu]) -> str | None:
     which = f"GPU {first.index}" if len(held) == 1 else several
     amount = most if least == most else f"{least}–{most}"
     room, free = max(((free_bytes(gpu) or 0, gpu) for gpu in measured), key=lambda each: each[0])
-    return f"Other programs use {amount} GiB of {which}; GPU {free.index} has most room, {room / GIB:.1f} GiB"
+    return f"Other programs use {amount} GiB of {which}; GPU {free.index} has the most free, {room / GIB:.0f} GiB"
 
 
 class ConsideredValue(Struct, frozen=True):

@@ -57,7 +57,7 @@ def batches(
     if len(suspects.suspects) > SUSPECTS_SHOWN:
         lines.append(f"- {len(suspects.suspects) - SUSPECTS_SHOWN} more: `--json` lists all.")
     if not suspects.suspects:
-        lines.append("No loss that is not finite and no jump of the loss among them.")
+        lines.append("All losses among them are finite, and none jumps.")
     report = (part for text in lines for part in wrap_text(text))
     print_report({**steps, "suspects": suspects, "replay": replay}, as_json, report)
 

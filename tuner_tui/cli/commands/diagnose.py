@@ -90,7 +90,7 @@ def diagnose(
     source: str = typer.Argument("", metavar="RUN|FILE|-", help="A run, a log file, - for stdin; else the newest run."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> Sequence[Finding]:
-    """Show what failed or limits a training, and how to fix it."""
+    """Show what failed or slows a run, and how to fix it."""
     source = source or str(find_run_or_exit(None).path)
     try:
         situation = read_situation(source)

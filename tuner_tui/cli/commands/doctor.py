@@ -50,9 +50,9 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check machine, Python and settings before a training.
+    """Check machine, Python and settings before a run.
 
-    With FILE, also check what that configuration or script needs; of the log of a training, explain what went wrong.
+    With FILE, also check what that configuration or script needs. If FILE is a log, explain what went wrong.
 
     Exit codes: 0 no problems, 1 problems found, 2 bad input.
     """

@@ -59,7 +59,7 @@ def estimate(
     memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate the peak memory of a training.
+    """Estimate the peak memory of a training run.
 
     The peak is split into weights, gradients, optimizer, activations, context and allocator. On a terminal
     an estimate by formula is shown at once; a trace of the model, which takes seconds the first time, refines it. Both
@@ -145,7 +145,7 @@ def print_measured(job: CommandJob, request: EstimateRequest, as_json: bool) -> 
     best = outlook.estimate
     if best is None and outlook.unknown != UNMEASURED:
         raise SettingsError(
-            f"The memory of this command is known {outlook.unknown}; one size does not show how it grows."
+            f"The memory of this command was measured {outlook.unknown}; one size does not show how it grows."
         )
     if best is None:
         return False

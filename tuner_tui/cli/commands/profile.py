@@ -24,7 +24,7 @@ def profile(
     memory: bool = typer.Option(False, "--memory", help="Show what holds the GPU's memory at its peak."),
     as_json: AsJson = False,
 ) -> None:
-    """Show where the time of the steps of a running training goes.
+    """Show what takes the time of a step in a running training.
 
     Times N optimizer steps of each rank on this machine, and then as many under torch.profiler: which part of a step,
     module and operator takes how long, what bounds the step, and what each remedy can win at most. The training goes

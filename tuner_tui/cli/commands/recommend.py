@@ -62,8 +62,8 @@ def recommend(
 ) -> None:
     """Recommend settings for this machine, with reasons.
 
-    Also lists what was considered and not recommended. `--gpu cpu` is for a training without a GPU. The values and the
-    job of a preset, and those of --set, are kept; --write puts them into FILE.
+    Also lists what was considered and not recommended. `--gpu cpu` plans for a machine without a GPU. The values and
+    the job of a preset, and those of --set, are kept; --write puts them into FILE.
 
     Without a preset, a model or a command, the default job is classification of 128 tokens with a model of BERT's
     size.
@@ -148,7 +148,7 @@ def print_patch(
         if not flags:
             fail(
                 f"This machine has no GPU, and {path} may be for one that has: name the GPU (--gpu A100-80GB), or "
-                f"--gpu {PROCESSOR} for a training without one."
+                f"--gpu {PROCESSOR} for a machine without one."
             )
         names = flags
     else:
@@ -250,7 +250,7 @@ def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> Sam
     try:
         return measure_lengths(job, Path(machine.interpreter.path), before=partial(print_note, note))
     except TraceError as error:
-        print_note(f"The lengths of the samples are not known. {error}")
+        print_note(f"The lengths of the samples are unknown. {error}")
         return None
 
 

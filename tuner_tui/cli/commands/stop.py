@@ -21,7 +21,7 @@ from tuner_tui.runs.store.folder import Order, RunFolder, runs_dir
 def stop(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="RUN", autocompletion=complete_run, help="Name of the run; the live one by default."),
+        typer.Argument(metavar="RUN", autocompletion=complete_run, help="Name of the run. Default: the active one."),
     ] = None,
     checkpoint_only: Annotated[
         bool, typer.Option("--checkpoint-only", help="Save a checkpoint now and continue training.")
@@ -81,9 +81,9 @@ def _live_run() -> RunFolder:
     live = list(live_runs(runs_dir()))
     names = ", ".join(folder.id for folder in live)
     if not live:
-        fail("No run is live.")
+        fail("No run is active.")
     if len(live) == 1:
         return live[0]
     if not sys.stdin.isatty():
-        fail(f"Several runs are live; name one: {names}.")
+        fail(f"Several runs are active; name one: {names}.")
     return find_run_or_exit(typer.prompt(f"Which run: {names}", err=True))

@@ -112,7 +112,7 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
     if "/" in argv[0]:
         _check_path(cwd / argv[0], argv[0])
     elif argv[0] == COMMAND_TO_NAME:
-        raise LaunchError("No command of this training is known. Name it (`-- python train.py`, e on the screen).")
+        raise LaunchError("The training command is unknown. Name it (`-- python train.py`, e on the screen).")
     elif shutil.which(argv[0], path=env.get("PATH", os.defpath)) is None:
         raise LaunchError(f"The command {argv[0]!r} was not found on PATH.")
 

@@ -107,7 +107,7 @@ def _cancel(folder: RunFolder, job: SlurmJob | None) -> None:
     """Cancel the Slurm job of the run. Raises `LaunchError`."""
     job_id = None if job is None else job.job_id
     if job_id is None:
-        raise LaunchError("The id of its Slurm job is not known yet.")
+        raise LaunchError("The id of its Slurm job is still unknown.")
     try:
         run_slurm(["scancel", job_id])
     except SlurmError as error:
@@ -152,7 +152,7 @@ def _wait_gone(folder: RunFolder, job: SlurmJob, note: Callable[[str], None]) ->
         listed = read_list(folder.path.parent.parent, job)
         state = listed.find(job)
         if listed.problem:
-            note(f"The run has ended; whether its job starts again is not known: {listed.problem}")
+            note(f"The run has ended; whether its job starts again is unknown: {listed.problem}")
             return
         if state is None or state.ended:
             return

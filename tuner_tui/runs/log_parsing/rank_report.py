@@ -60,7 +60,7 @@ class RankReport(Struct, frozen=True):
             condition = "" if collectives.pop().group else " if these are of one process group"
             return (*where[:4], f"ranks are out of step{condition}")
         if len(collectives) > 1 or self.world_size is None or not others <= self.seen:
-            return (*where[:4], "which rank was waited for is not known")
+            return (*where[:4], "which rank was waited for is unknown")
         if not others:
             return (*where, "no rank is missing: all waited in the same one")
         return (*where, f"{name_ranks(others)} did not join it")

@@ -32,7 +32,7 @@ class OriginText(Struct, frozen=True):
     name: str
 
 
-UNKNOWN_KIND = "not known"
+UNKNOWN_KIND = "unknown"
 UNKNOWN_SETTING: tuple[Value, OriginText] = (None, OriginText(UNKNOWN_KIND, ""))
 OPEN_VALUES = (None, "auto")
 """Values that leave the choice to the tool."""

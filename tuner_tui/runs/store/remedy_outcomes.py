@@ -16,7 +16,7 @@ from tuner_tui.runs.store.folder import state_dir
 
 RemedyVerdict = Literal["kept", "not kept", "not comparable", "unknown"]
 VERDICT_WORDS: Mapping[RemedyVerdict, str] = {
-    "kept": "as promised", "not kept": "not as promised", "not comparable": "not judged", "unknown": "effect not known",
+    "kept": "as expected", "not kept": "not as expected", "not comparable": "inconclusive", "unknown": "effect unknown",
 }  # fmt: skip
 FILE = "remedies.json"
 MOST_RECORDED = 500
@@ -41,7 +41,7 @@ class RemedyOutcome(Struct, frozen=True):
 
     @property
     def statement(self) -> str:
-        """The outcome in a sentence: `gradient checkpointing on since r004, not as promised: promised …`."""
+        """The outcome in a sentence: `gradient checkpointing on since r004, not as expected: expected …`."""
         return f"{self.title} since {self.before}, {VERDICT_WORDS[self.verdict]}: {self.sentence}"
 
 

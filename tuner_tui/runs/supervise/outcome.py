@@ -280,7 +280,7 @@ def _memory_sentence(state: RunState, judgement: Judgement) -> str:
 def _failure_sentence(state: RunState, exited: Exited, launcher: LauncherReport, log: ExitLog) -> str:
     raised, rank, error = state.raised, launcher.rank, log.error
     # What is not on record may have failed before: the ranks of another host, of which there is neither event nor line.
-    unseen = "" if read_ranks(log.lines, state).all_seen else "; which rank failed first is not known"
+    unseen = "" if read_ranks(log.lines, state).all_seen else "; which rank failed first is unknown"
     if rank is not None and launcher.signal is not None and not _raised_first(state, rank, launcher.signal):
         name = signal_name(launcher.signal)
         then = unseen or "; the other ranks could not continue"

@@ -94,7 +94,7 @@ def _arguments(name: str, value: Any, names: Collection[str] | None, extra: Coll
 
     if name in SCRIPT_FIELDS:
         return {name: value} if name in extra else f"{name} is not an argument of TrainingArguments; the script sets it"
-    unknown = "is not known to the installed transformers"
+    unknown = "is unknown to the installed transformers"
     match name:
         case "precision":
             if value != "fp32" and not has(value):

@@ -78,7 +78,7 @@ class HostsScreen(PanelScreen):
         """Show the host at the cursor alone, as on that machine itself."""
         host = next(iter(self.view[self.panel.cursor :]), None)
         if host is None or host.machine is None:
-            self.notify("The jobs of this host are not known: it has not answered.", severity="warning")
+            self.notify("The jobs of this host are unknown: it has not answered.", severity="warning")
             return
         self._opened = HostScreen(False, host.name, [*self.panel.recent[host.name]][:-1])
         self.app.push_screen(self._opened, lambda _: setattr(self, "_opened", None))

@@ -382,7 +382,7 @@ def write_crash_report(error: BaseException, folder: Path) -> str:
     from tuner_tui.core.redaction import redact_text
 
     cause = getattr(error, "error", error)  # a worker's failure wraps the error
-    sentence = f"The screen failed: {type(cause).__name__}. This is a bug in tuner-tui; trainings continue."
+    sentence = f"The screen failed: {type(cause).__name__}. This is a bug in tuner-tui; training runs continue."
     path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     try:
         make_private(folder)
