@@ -36,7 +36,7 @@ def test_prefixes_follow_one_another() -> None:
 
 def test_a_tab_ends_the_time() -> None:
     (line,) = parse_lines(["2026-03-01 10:00:01,884\tERROR worker.py:431 -- no plates"])
-    assert (line.text, line.level) == ("worker.py:431 -- no plates", "E")
+    assert (line.text, line.level) == ("no plates", "E")
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,11 @@ def test_messages_of_one_length_are_not_joined() -> None:
     assert restore_layout(lines) == lines
 
 
+def test_lines_that_a_terminal_filled_with_blanks_are_not_joined() -> None:
+    lines = [f"{word} the plates".ljust(120) for word in ("warm", "turn", "bake", "cool")]
+    assert restore_layout(lines) == lines
+
+
 def test_a_level_that_all_lines_have_says_nothing() -> None:
     bar = "ERROR: 40%|####      | 4/10 [00:04<00:06]"
     assert [line.level for line in parse_lines([*(f"ERROR: rim {number}" for number in range(5)), bar])] == [None] * 6

@@ -194,7 +194,7 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         return lines
     begins = (line.text[:1].strip() and line.text[:9] != "Traceback" and not BAR.search(line.text) for line in lines)
     texts = [DIGITS.sub("0", line.text.strip()) if is_text else "" for is_text, line in zip(begins, lines, strict=True)]
-    first = exceptions[0] if exceptions else ends[0]
+    first = min((*exceptions, ends[0]), key=lambda failure: failure.first)
     words = first.headline.partition(": ")[2]
     logged = (line.number for line in lines[: first.first] if len(words) > PECULIAR_CHARS and words in line.text)
     before = Counter(texts[: next(logged, first.first)])
@@ -324,8 +324,9 @@ def _rank(match: FailureMatch, launcher: LauncherReport, any_cause: bool) -> tup
         # Nor does what the shell ran besides, such as ssh.
         not failure.traceback and matches_any("other-programs", failure.headline),
         # A rank whose peer died reports a lost connection or a time-out, often before the peer's own error is flushed.
-        # A job system cancels what is left of the job after either.
-        pattern is not None and pattern.consequence and 1 + (match.cause == "interrupted"),
+        # A job system cancels what is left of the job after either. What was cut off before its exception says nothing.
+        (pattern is not None and pattern.consequence and 1 + (match.cause == "interrupted"))
+        or 3 * (not failure.headline),
         # Errors while Python shuts down come after the real one.
         failure.ignored,
         # torchrun names the rank that failed first; the others then fail in its wake.
@@ -431,23 +432,22 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
     matches, messages = [], crash_table().messages
     crash_lines, stack = native_stack(lines)
     for line in lines:
-        if line.quiet or line.number in in_exceptions or ONLY_BAR.search(line.text) or reports_progress(line.text):
+        is_quiet = line.quiet and not matches_any("at-any-level", line.text)
+        if is_quiet or line.number in in_exceptions or ONLY_BAR.search(line.text) or reports_progress(line.text):
             continue
         text = log_forms("watchdog")[0].sub("", line.text.strip(FRAME_OF_BOX).removeprefix("what():").strip())
         pattern = first_of(crash_table().bare, text)
-        alone = (
+        if pattern is None and (
             matches_any("messages-alone", text)
             or line.level == "F"
             or (text is not line.text and "what():" in line.text)
-        )
-        if pattern is None and (alone or matches_any("messages-alone", text)):
+        ):
             pattern = first_of(messages, text)
         elif pattern is None and line.number >= len(lines) - LAST_LINES and not matches_any("handled", text):
             certain = (row for row in messages if row.confidence == "certain")
             begun = (match for row in certain for form in row.regexes if (match := form.match(text)))
             pattern = first_of(messages, text) if any(match.end() >= PECULIAR_CHARS for match in begun) else None
-        is_last_word = line.level == "F" and line.number >= len(lines) - LAST_LINES
-        if pattern is not None or is_last_word:
+        if pattern is not None or (line.level == "F" and line.number >= len(lines) - LAST_LINES):
             paragraph = pattern is not None and pattern.cause == "bad-arguments"
             message = native_message(lines, line.number, paragraph=paragraph)
             frames = stack if line.number in crash_lines else ()

@@ -49,9 +49,9 @@ def restore_layout(lines: Sequence[str]) -> list[str]:
 
 
 def _join_full_lines(lines: Sequence[str]) -> Iterator[str]:
-    """Joins lines that a window broke at its width: several are exactly as wide as the widest."""
+    """Joins lines that a window broke at its width: several are as wide as the widest, without blanks to fill."""
     width = max(map(len, lines), default=0)
-    full = [len(line) == width and not DRAWN.match(line) for line in lines]
+    full = [len(line) == width and line[-2:] != "  " and not DRAWN.match(line) for line in lines]
     # Messages that differ only in their numbers are as wide as one another too.
     starts = {re.sub(r"\d+", "0", line)[:START_CHARS] for line, is_full in zip(lines, full, strict=True) if is_full}
     if not NARROWEST <= width <= WIDEST or len(starts) < FULL_LINES:
