@@ -471,6 +471,15 @@ async def test_a_replay_opens_over_nothing_that_the_user_does() -> None:
         await press_to(pilot, "", "escape")
 
 
+async def test_a_step_is_not_profiled_before_there_was_a_step() -> None:
+    box = busy_box()
+    assert box.view is not None
+    box.view = replace(box.view, state=replace(box.view.state, step=None))
+    async with on_screen(box) as pilot:
+        await press_until(pilot, lambda: "There was no step yet; W shows" in said(pilot), "F")
+        assert not app_of(pilot).main.status.request
+
+
 async def test_what_is_ready_late_takes_no_key_from_the_user() -> None:
     times = StepTimes(10, "cpu", 0.2, 0.21, (PartTime("data", 0.15, 0.0),), (), ())
     profile = RunProfile((RankProfile(0, times, judge_step(times), 0.5, compiled=False),))

@@ -87,9 +87,10 @@ def _picture(scene: EndScene) -> str:
         top += ROW * (CHART_ROWS + 2)
     parts += _rows(below, top)
     width, height = round(WIDTH * CELL) + 2 * MARGIN, top + ROW * len(below) + MARGIN
-    style = "font:14px ui-monospace,Menlo,Consolas,&quot;DejaVu Sans Mono&quot;,monospace;white-space:pre"
+    style = "font:14px ui-monospace,Menlo,Consolas,&quot;DejaVu Sans Mono&quot;,monospace"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" style="{style}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'style="{style};white-space:pre;max-width:100%">'
         f'<rect width="100%" height="100%" fill="{_colour("background")}"/>{SHADE}{"".join(parts)}</svg>\n'
     )
 

@@ -320,6 +320,9 @@ class RunRequests(Requests):
     async def action_profile(self) -> None:
         from tuner_tui.view.profile_rows import profile_rows  # asked rarely
 
+        if self._state.running and self._state.view is not None and self._state.view.state.step is None:
+            self._refuse("There was no step yet; W shows where the processes are.")
+            return
         await self._inspect("A step of {}", self._backend.profile_run, profile_rows, "Profiling", "F")
 
     async def action_replay(self) -> None:

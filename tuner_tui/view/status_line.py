@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 RUNNING = "●"
-NARROWEST_BAR, WIDEST_BAR = 6, 48
+NARROWEST_BAR, WIDEST_BAR = 4, 48
 LEFT_WIDTH = 15
 OPEN_IT = " · r: open it"
 LEAST_NEWS = 15
@@ -57,7 +57,7 @@ def _with_news(parts: Line, elsewhere: str, width: int) -> Line:
     while len(parts) > 1 and line_width(parts) + fixed + (len(elsewhere) if len(parts) > 2 else LEAST_NEWS) > width:
         parts = parts[:-1]
     room = max(LEAST_NEWS, width - line_width(parts) - fixed)
-    text = align_left(elsewhere, min(len(elsewhere), room))
+    text = align_left(elsewhere, min(len(elsewhere), room)).rstrip()
     return line(*parts, TextSpan(f"{RUNNING} {text}", "good"), OPEN_IT)
 
 

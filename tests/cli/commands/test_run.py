@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import pytest
 
+from tests.cli.invoke import invoke
 from tests.observer.observed_process import SCRIPTS
 from tests.runs.sandbox import Fifo, fifo, supervisor_state, wait_ended
 from tuner_tui.cli.main import main
@@ -320,3 +321,10 @@ def test_an_interpreter_that_is_no_python_is_asked_once(shell: Shell, tmp_path: 
     strange.chmod(0o755)
     done = shell("run", "--interpreter", str(strange), "--preset", "demo")
     assert (done.returncode, asked.read_text().split()) == (2, ["asked"]), done.stderr
+
+
+def test_a_folder_that_cannot_hold_runs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "file" / "state"))
+    said = invoke("ps").stdout
+    assert "runs cannot be written to. Set TUNER_STATE_DIR to another folder." in " ".join(said.split())

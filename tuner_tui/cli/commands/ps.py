@@ -12,6 +12,7 @@ from tuner_tui.cli.console import print_report
 from tuner_tui.cli.options import AsJson
 from tuner_tui.core.text import format_table, single_line
 from tuner_tui.core.units import format_rough_duration, format_short_duration
+from tuner_tui.hardware.system_info import read_space
 from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import await_slurm
 from tuner_tui.runs.store.folder import list_runs, runs_dir
@@ -31,8 +32,10 @@ def ps(as_json: AsJson = False) -> None:
     wake_waiter(runs_dir())
     rows = [list_run_or_damage(folder, now, snapshot) for folder in folders]
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    none_yet = ["No runs yet. `tuner-tui run -- COMMAND` starts one."]
-    print_report(rows, as_json, list_lines(rows, columns) if rows else none_yet)
+    space = None if rows else read_space(runs_dir())
+    lacks = f"No runs: {runs_dir()} cannot be written to. Set TUNER_STATE_DIR to another folder."
+    none_yet = "No runs yet. `tuner-tui run -- COMMAND` starts one." if space is None or space.writable else lacks
+    print_report(rows, as_json, list_lines(rows, columns) if rows else [none_yet])
 
 
 def list_lines(rows: Sequence[RunRow], columns: int | None) -> list[str]:
