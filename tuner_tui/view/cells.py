@@ -88,7 +88,7 @@ def visible_rows(rows: Sequence[Line], top: int, height: int) -> list[Line]:
 
 def plain_text(cells: Line) -> str:
     """Return the text of a line without its styles."""
-    return "".join(run.text for run in cells)
+    return "".join([text for text, _ in cells])
 
 
 _NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u00ff–…“”✓✗■●◆◇▲▴▸▹▾→↑↓\u2500-\u259f\u2800-\u28ff]*")
@@ -129,7 +129,7 @@ def _character_cells(character: str) -> int:
 
 def line_width(cells: Line) -> int:
     """Return the cells that a line takes."""
-    return sum(text_width(run.text) for run in cells)
+    return text_width(plain_text(cells))
 
 
 def cut_text(text: str, width: int) -> str:

@@ -42,7 +42,8 @@ def blocks(values: Iterable[float | None], full: float) -> str:
 def gauge(part: float | None, width: int, style: Style) -> Line:
     """Return a bar filled by `part` (0 to 1) in steps of half a cell, the rest a thin line; None fills nothing."""
     whole, half = divmod(quantise(part, 1.0, width * 2), 2)
-    return line(TextSpan("━" * whole + "╸" * half, style), TextSpan("─" * max(0, width - whole - half), "dim"))
+    parts = TextSpan("━" * whole + "╸" * half, style), TextSpan("─" * max(0, width - whole - half), "dim")
+    return tuple([part for part in parts if part.text])
 
 
 class BarPart(NamedTuple):

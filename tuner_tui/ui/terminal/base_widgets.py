@@ -115,7 +115,6 @@ class Canvas(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._lines: list[Line] = []
-        self._width = 0
         self._styles: dict[str, RichStyle] = {}
         self._asked = False
 
@@ -146,13 +145,16 @@ class Canvas(Widget):
     def _draw(self) -> None:
         self._asked = False
         width, height = self.size
-        if width and height:
-            # The picture is drawn as a whole and compared with the one before, line by line: drawing is cheap, but
-            # every line that is refreshed is rendered, composed and compared cell by cell.
-            lines = [fit(row, width) for row in self._window(list(self.rows(width, height)), height)]
-            # Pad to the full height, so that an added or removed row repaints one line, not all of them.
-            lines += [fit((), width)] * (height - len(lines))
-            self._show(lines, width)
+        if not (width and height):
+            return
+        # The picture is drawn as a whole and compared with the one before, line by line: drawing is cheap, but every
+        # line that is refreshed is fitted, rendered, composed and compared cell by cell.
+        old, lines = self._lines, self._window(list(self.rows(width, height)), height)
+        # Pad to the full height, so that an added or removed row repaints one line, not all of them.
+        self._lines = lines + [()] * (height - len(lines))
+        changed = [y for y, (before, after) in enumerate(zip(old, self._lines, strict=False)) if before != after]
+        if changed or len(old) != height:
+            self.refresh(*(Region(0, y, width, 1) for y in changed if len(old) == height))
 
     def _window(self, rows: list[Line], height: int) -> list[Line]:
         """Return the visible rows, with a sign in place of the rows hidden at either end."""
@@ -162,16 +164,6 @@ class Canvas(Widget):
     def action_scroll_rows(self, by: int) -> None:
         self.top = max(0, self.top + by)
 
-    def _show(self, lines: list[Line], width: int) -> None:
-        old, self._lines, self._width = self._lines, lines, width
-        if len(old) != len(lines):
-            self.refresh()
-        else:
-            changed = (y for y, (before, after) in enumerate(zip(old, lines, strict=True)) if before != after)
-            regions = [Region(0, y, width, 1) for y in changed]
-            if regions:
-                self.refresh(*regions)
-
     def render_lines(self, crop: Region) -> list[Strip]:
         """Put changed rows between the edges that Textual has rendered: for each it looks up all styles again."""
         cache, gutter, width = self._styles_cache, self.styles.gutter, self.outer_size.width
@@ -179,24 +171,26 @@ class Canvas(Widget):
         rendered = (y in rows and y in strips and strips[y].cell_length == width for y in crop.line_range)
         if crop.column_span != (0, width) or not all(rendered):
             return super().render_lines(crop)
-        for y in cache._dirty_lines.intersection(crop.line_range):
-            left, right = strips[y].crop(0, gutter.left), strips[y].crop(width - gutter.right, width)
-            strips[y] = Strip([*left, *self.render_line(y - gutter.top), *right], width)
-        cache._dirty_lines.difference_update(crop.line_range)
-        shown, background = [strips[y] for y in crop.line_range], self.background_colors[1]
-        for line_filter in self.get_line_filters():
-            shown = [strip.apply_filter(line_filter, background) for strip in shown]
-        return shown
+        if dirty := cache._dirty_lines.intersection(crop.line_range):
+            left, right = strips[crop.y].crop(0, gutter.left), strips[crop.y].crop(width - gutter.right, width)
+            for y in dirty:
+                strips[y] = Strip([*left, *self._segments(y - gutter.top), *right], width)
+            cache._dirty_lines.difference_update(dirty)
+        filters, background = self.get_line_filters(), self.background_colors[1]
+        # Not by `Strip.apply_filter`, which makes a strip, and with it seven caches, for each filter.
+        lines = [strips[y]._segments for y in crop.line_range]
+        for line_filter in filters:
+            lines = [line_filter.apply(segments, background) for segments in lines]
+        return [Strip(segments, width) for segments in lines]
 
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
-        if y >= len(self._lines):
-            return Strip.blank(width, self._style(""))
-        # Drawn for another width if a frame comes before the change of size does.
-        cells = self._lines[y] if width == self._width else fit(self._lines[y], width)
+        return Strip(self._segments(y), self.size.width)
+
+    def _segments(self, y: int) -> list[Segment]:
+        cells = fit(self._lines[y] if y < len(self._lines) else (), self.size.width)
         if self.app.no_color:
             cells = tuple(TextSpan(BLANK.sub(PATTERNS.get(style, " "), text), style) for text, style in cells)
-        return Strip([Segment(text, self._style(style)) for text, style in cells], width)
+        return [Segment(text, self._style(style)) for text, style in cells]
 
     def _style(self, name: str) -> RichStyle:
         if name not in self._styles:

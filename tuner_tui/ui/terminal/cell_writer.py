@@ -16,6 +16,7 @@ from rich.cells import cell_len, get_character_cell_size
 from rich.color import ColorSystem
 from rich.console import Console, RenderableType
 from rich.segment import Segment
+from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate, LayoutUpdate
 from textual.color import Color
 from textual.filter import LineFilter
@@ -58,6 +59,7 @@ class TerminalCells:
     def __init__(self) -> None:
         self._rows: dict[int, tuple[str, str]] = {}
         self._codes: dict[str, str] = {}  # by the parameters of a colour sequence; a character each
+        self._looks: dict[Style | None, tuple[str, str]] = {}  # of each style these parameters and their code
 
     def forget(self) -> None:
         self._rows.clear()
@@ -80,15 +82,15 @@ class TerminalCells:
         texts_by_look: dict[str, list[tuple[int, int, str]]] = {}
         for y, x, strip in _strips(update):
             shown, codes = (part.ljust(x, UNWRITTEN) for part in self._rows.get(y, ("", "")))
-            if not is_narrow(strip.text) or any(style is not None and style.link for _, style, _ in strip):
+            pieces = [(text, *(self._looks.get(style) or self._look(style, colours))) for text, style, _ in strip]
+            if not is_narrow(strip.text) or not all(code for _, _, code in pieces):
                 # Terminals disagree about the columns after a character that is not one cell wide.
                 output.append(_move_cursor(x, y) + strip.render(console))
                 self._rows[y] = shown[:x], codes[:x]
                 continue
             looks = ""
-            for text, style, _ in strip:
-                look = Strip.render_ansi(style, colours) if style else ""
-                code, start = self._codes.setdefault(look, chr(len(self._codes) + 1)), x + len(looks)
+            for text, look, code in pieces:
+                start = x + len(looks)
                 looks += code * len(text)
                 end = x + len(looks)
                 if text != shown[start:end] or codes[start:end] != code * len(text):
@@ -100,6 +102,12 @@ class TerminalCells:
             self._rows[y] = shown[:x] + strip.text + shown[end:], codes[:x] + looks + codes[end:]
         output += (f"\x1b[0;{look}m" + _write_texts(texts) for look, texts in texts_by_look.items())
         return "".join(output) + "\x1b[m" * bool(output)
+
+    def _look(self, style: Style | None, colours: ColorSystem) -> tuple[str, str]:
+        """Return the colour sequence of a style and its code; no code for a link, which is written as a whole."""
+        look = Strip.render_ansi(style, colours) if style else ""
+        code = "" if style and style.link else self._codes.setdefault(look, chr(len(self._codes) + 1))
+        return self._looks.setdefault(style, (look, code))
 
 
 UNWRITTEN = "\0"
