@@ -127,14 +127,19 @@ def test_an_area_starts_at_zero_and_is_the_brighter_the_higher_it_is() -> None:
 def test_axes_carry_their_ends() -> None:
     shown = texts(loss(240))
     assert shown[0] == "loss  1.02"
-    assert shown[1].startswith(" 2.00┤")
-    assert shown[-2].startswith(" 1.00┤")
+    assert shown[1].startswith("  2.0┤")
+    assert shown[-2].startswith("  1.0┤")
     assert shown[-1].replace("─", " ").split() == ["0", "150", "300", "steps"]
-    assert any(row.startswith(" 1.50┤") for row in shown[2:-2]), "the middle"
+    assert any(row.startswith("  1.5┤") for row in shown[2:-2]), "the middle"
+
+
+def test_a_tall_chart_has_more_labels_with_equal_digits() -> None:
+    rows = [row.split("┤")[0].strip() for row in texts(loss(240), height=18) if "┤" in row]
+    assert rows == ["2.0", "1.8", "1.6", "1.4", "1.2", "1.0"]
 
 
 def test_amounts_stand_on_zero() -> None:
-    assert texts(Curve("", (0.0, 1.0, 2.0), (198.0, 201.0, 200.0)), from_zero=True)[-2].startswith(" 0.00┤")
+    assert texts(Curve("", (0.0, 1.0, 2.0), (198.0, 201.0, 200.0)), from_zero=True)[-2].startswith("    0┤")
 
 
 def test_what_is_drawn_stays_as_the_run_goes_on() -> None:

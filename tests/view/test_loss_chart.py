@@ -124,7 +124,7 @@ def test_labels_of_the_axis_differ_however_flat_the_loss_is() -> None:
     ys = tuple(0.69 + 1e-4 * math.sin(x) for x in range(100))
     flat = LossScene(Series("loss", "", tuple(map(float, range(100))), ys), Series("eval loss", "", (), ()))
     labels = [row.split("┤")[0] for row in texts(flat) if "┤" in row]
-    assert len(set(labels)) == len(labels) == 3
+    assert len(set(labels)) == len(labels) == 5
 
 
 def test_losses_that_are_no_numbers_are_one_row_of_marks_and_do_not_end_the_axis() -> None:

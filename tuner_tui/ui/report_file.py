@@ -24,7 +24,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import FEW_POINTS, Curve, axis_ends, axis_labels, axis_share, end_label
+from tuner_tui.view.charts import FEW_POINTS, GRID, Curve, axis_ends, axis_labels, axis_levels, axis_share, end_label
 from tuner_tui.view.end_card import EndScene
 from tuner_tui.view.finding_rows import MARKS, further_evidence
 from tuner_tui.view.loss_chart import LossScene, loss_drawing
@@ -42,8 +42,6 @@ LEFT, CHART_ROWS = 56, 14
 DASHES = {"dashed": "7 6", "dotted": "2 5"}
 SHAPES = {"◆": "m0-6 6 6-6 6-6-6z", "◇": "m0-5 5 5-5 5-5-5z", "▴": "m0-6 5 9h-10z", BAD: "m-4-4 8 8m0-8-8 8"}
 """Paths of the signs of marks."""
-GRID_LINES = (4, 5, 3)
-"""Numbers of steps of the y axis; the one is taken that leads to the shortest numbers."""
 SHADE = (
     f'<linearGradient id="shade" x2="0" y2="1"><stop stop-color="{DARK_COLOURS["primary"]}" stop-opacity=".35"/>'
     f'<stop offset="1" stop-color="{DARK_COLOURS["primary"]}" stop-opacity="0"/></linearGradient>'
@@ -157,8 +155,7 @@ def _chart(loss: LossScene, top: float) -> Iterator[str]:
     def label(x: float, y: float, text: str, anchor: str, style: Style = "dim") -> str:
         return f'<text x="{x:.1f}" y="{y:.1f}" fill="{_colour(style)}" text-anchor="{anchor}">{_text(text)}</text>'
 
-    steps = min(GRID_LINES, key=lambda count: len(f"{(high - low) / count:.4g}"))
-    levels = [low + (high - low) * n / steps for n in range(steps + 1)]
+    levels = axis_levels(low, high, GRID)
     for level, text in zip(levels, axis_labels(levels, axes.number), strict=True):
         y = pixels(0, level)[1]
         yield label(left - 8, y + 5, text, "end")

@@ -244,9 +244,12 @@ class Axes(NamedTuple):
 
 
 LEAST_LABEL = 5
-ROOM_FOR_MIDDLE = 5
-"""Rows of a chart from which its y axis has a label in the middle."""
+ROOM_FOR_MIDDLE, ROOM_FOR_GRID = 5, 12
+"""Rows of a chart from which its y axis has a label in the middle, and from which several."""
+GRID = (4, 5)
+"""How many parts the y axis of a tall chart may have."""
 NARROWEST_CURVES = 8
+MOST_DIGITS = 9
 YOUNG = 4
 """The x axis ends with what is planned if that is at most so many times the round number above the last x."""
 FEW_POINTS, POINT = 5, "●"
@@ -269,9 +272,9 @@ def curve_rows(
     if not any(points):
         return (first, line(TextSpan("no points yet", "dim")), *[()] * body)
     end, low, high = axis_ends(curves, axes)
-    middle = {(body - 1) // 2: (low + high) / 2} if body >= ROOM_FOR_MIDDLE else {}
-    levels = {0: high, **middle, body - 1: low}
-    labels = dict(zip(levels, axis_labels([*levels.values()], axes.number), strict=True))
+    levels = axis_levels(low, high, GRID if body >= ROOM_FOR_GRID else (2,) if body >= ROOM_FOR_MIDDLE else (1,))
+    at = (body - 1 - min(body - 1, int(axis_share(level, low, high) * body + 1e-6)) for level in levels)
+    labels = dict(zip(at, axis_labels(levels, axes.number), strict=True))
     margin = max(LEAST_LABEL, axes.margin, *map(text_width, labels.values()))
     room = width - margin - 1
     if room < NARROWEST_CURVES:
@@ -317,14 +320,22 @@ def end_label(end: float, axes: Axes) -> str:
     return f"{end:,.0f} {f'of {axes.end:,.0f} ' if axes.end and end < axes.end else ''}{axes.unit}"
 
 
+def axis_levels(low: float, high: float, counts: Sequence[int]) -> list[float]:
+    """Return the values that divide an axis into equal parts: into as many of `counts` as give the shortest labels."""
+    parts = min(counts, key=lambda count: len(f"{(high - low) / count:.4g}"))
+    return [low + (high - low) * n / parts for n in range(parts + 1)]
+
+
 def axis_labels(values: Sequence[float], number: Callable[[float | None], str]) -> list[str]:
-    """Return the values as `number` writes them, or with as many digits as it takes for them to differ."""
-    texts = [number(value) for value in values]
-    for digits in range(4, 9):
-        if len(set(texts)) == len(texts) or not texts[0].replace(".", "").isdigit():
-            break
-        texts = [f"{value:#.{digits}g}" for value in values]
-    return texts
+    """Return the values as `number` writes them; plain numbers all with the fewest digits after the point that do."""
+    texts = [number(value) if value else "0" for value in values]
+    if not "".join(texts).replace(".", "").replace("-", "").isdigit():
+        return texts
+    slack = (max(values) - min(values)) / 1000
+    fixed = ([f"{value:.{digits}f}" for value in values] for digits in range(MOST_DIGITS))
+    return next(
+        (each for each in fixed if all(abs(float(t) - v) <= slack for t, v in zip(each, values, strict=True))), texts
+    )
 
 
 def legend(title: str, curves: Sequence[Curve], width: int) -> Line:

@@ -65,7 +65,7 @@ class GpuScene(Struct, frozen=True, dict=True):
 
 
 INDEX = 4
-BUSY_TEXT, MEMORY_TEXT, SHORT_POWER, POWER_TEXT, HEAT_TEXT = 6, 11, 11, 14, 7
+BUSY_TEXT, MEMORY_TEXT, POWER_TEXT, HEAT_TEXT = 6, 11, 11, 7
 NARROWEST_GAUGE, USUAL_GAUGE, WIDEST_GAUGE, WIDEST_GAUGE_ALONE = 7, 12, 20, 46
 NARROWEST_TRACE, USUAL_TRACE = 10, 21
 WIDEST_JOB = 40
@@ -95,7 +95,7 @@ def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
     # gauges, after the history and the job have got their part; a history takes what the gauges leave.
     if width < 30:
         return GpuLayout(max(0, width - INDEX - BUSY_TEXT))
-    power = POWER_TEXT if width >= 130 else SHORT_POWER if width >= 47 else 0
+    power = POWER_TEXT if width >= 47 else 0
     heat = HEAT_TEXT if width >= 60 else 0
     room = width - INDEX - BUSY_TEXT - MEMORY_TEXT - power - heat
     job = min(WIDEST_JOB, room // (3 if history else 2)) if jobs and room >= 40 else 0
@@ -259,8 +259,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout, height: int) -> 
         parts += [" ", gauge(used, layout.memory - 1, full or "second")]
         parts.append(TextSpan(align_right(memory, MEMORY_TEXT), full))
     if layout.power:
-        of = "/" if layout.power < POWER_TEXT else " of "
-        power = _amount(gpu.power_w, gpu.power_limit_w, f.integer, "W", of)
+        power = _amount(gpu.power_w, gpu.power_limit_w, f.integer, "W")
         parts.append(TextSpan(align_right(power, layout.power), old))
     if layout.heat:
         hot: Style = "bad" if (gpu.temperature_c or 0) >= HOT_C else ""
@@ -288,11 +287,11 @@ def memory_share(gpu: GpuSample) -> float | None:
     return f.share_of(gpu.memory_used_bytes, gpu.memory_total_bytes)
 
 
-def _amount(used: float | None, whole: float | None, number: Callable[[float], str], unit: str, of: str = "/") -> str:
+def _amount(used: float | None, whole: float | None, number: Callable[[float], str], unit: str) -> str:
     """Return `61/80 GiB`, or `61 GiB` where the whole is not known."""
     if used is None:
         return UNKNOWN
-    return f"{number(used)}{'' if whole is None else f'{of}{number(whole)}'} {unit}"
+    return f"{number(used)}{'' if whole is None else f'/{number(whole)}'} {unit}"
 
 
 def busy_style(scene: GpuScene, gpu: GpuSample) -> Style:

@@ -7,7 +7,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.units import format_duration, format_size
+from msgspec.structs import replace
+
+from tuner_tui.core.units import GIB, MIB, format_duration
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Line, Style, TextSpan, fit, join_sections, labelled_rows, line, shorten
 from tuner_tui.view.charts import FEW_POINTS, POINT, Axes, Curve, Mark, axis_end, curve_rows, legend
@@ -209,7 +211,7 @@ def plots_rows(
         return number((point(series) or (0.0, None))[1])
 
     def plot(series: Series, number: Callable[[float | None], str], from_zero: bool) -> Sequence[Line]:
-        title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
+        title = ", ".join(filter(None, (series.name, series.unit)))
         here = None if at is None else point(series)
         where, marks = ("", ()) if here is None else (f" at step {here[0]:,.0f}", (Mark(*here, POINT, "strong"),))
         style: Style = "second" if series is history.eval_loss or series in history.results else "curve"
@@ -218,7 +220,8 @@ def plots_rows(
         axes = Axes(f.significant if number is f.metric else number, end, from_zero=from_zero)
         return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height, marks)
 
-    results = [(result, f.significant, False) for result in history.results]
+    memory, results = history.memory_bytes, [(result, f.significant, False) for result in history.results]
+    unit, size = ("GiB", GIB) if max(filter(None, memory.ys), default=0.0) >= GIB else ("MiB", MIB)
     series: Sequence[tuple[Series, Callable[[float | None], str], bool]] = (
         (history.eval_loss, f.significant, False),
         *results[:MAIN_RESULTS],
@@ -226,14 +229,16 @@ def plots_rows(
         (history.grad_norm, f.significant, True),
         (history.samples_s, f.significant, True),
         (history.learning_rate, f.exponent, True),
-        (history.memory_bytes, format_size, True),
+        (replace(memory, unit=unit, ys=tuple(None if y is None else y / size for y in memory.ys)), f.significant, True),
         *results[MAIN_RESULTS:],
     )
     recorded = [each for each in series if each[0].xs]
     end = axis_end(max((each[0].xs[-1] for each in recorded), default=0.0), last_step)  # the same for all
     shown = [each for each in recorded if not (each[2] and _stays_the_same(each[0]))] or recorded[:1] or [series[2]]
     plots: list[Callable[[], Sequence[Line]]] = [partial(plot, *each) for each in shown]
-    steady = " · ".join(f"{each[0].name} {newest(*each[:2])}" for each in recorded if each not in shown)
+    steady = " · ".join(
+        f"{each[0].name} {newest(*each[:2])} {each[0].unit}".rstrip() for each in recorded if each not in shown
+    )
     if at is not None:
         plots.insert(0, partial(plot, history.loss, f.metric, False))
     elif loss:
