@@ -189,3 +189,16 @@ def test_how_often_deepspeed_prints_is_no_setting_of_the_command(tmp_path: Path)
     )  # fmt: skip
     assert imported.settings == {"learning_rate": 0.1, "logging_steps": 50, "max_grad_norm": 0.5}
     assert imported.sources["logging_steps"] == "a.yaml"
+
+
+def test_the_name_of_what_a_script_writes_is_no_model(tmp_path: Path) -> None:
+    source = """
+model_name = f"pond-2B-batch-{4}"
+tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+model = LlamaForCausalLM(LlamaConfig())
+args = TrainingArguments(output_dir=f"{ROOT}/{model_name}", learning_rate=0.1)
+Trainer(model, args).train()
+"""
+    assert training(tmp_path, "python train.py", train_py=source).model is None
+    loaded = source.replace("LlamaForCausalLM(LlamaConfig())", "LlamaForCausalLM.from_pretrained(model_name)")
+    assert training(tmp_path, "python train.py", train_py=loaded).model == "pond-2B-batch-4"

@@ -44,6 +44,7 @@ from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, 
 from tuner_tui.settings.command_training import own_settings, takes_arguments
 from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, leaf_pattern, placeholders, texts_in
 from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
+from tuner_tui.settings.dialects.python_source import TO_GIVE
 from tuner_tui.settings.dialects.script_search import MODULE, imported_packages, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.dialects.tool_job import arguments_of_script, program_of
@@ -417,7 +418,7 @@ def argument_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pr
 def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightCheck]:
     """Whether the files and folders that the file names are there, and all values are those of its user."""
     computes = form_of_file(file.path) == "python"  # `<source>` stands for what only the run knows
-    texts = (text for text in texts_in(file.values) if not (computes and TEMPLATE.fullmatch(text)))
+    texts = (text for text in texts_in(file.values) if text != TO_GIVE and not (computes and TEMPLATE.fullmatch(text)))
     if to_give := placeholders(texts, read_source(file.path)):
         yield _check("values to give", texts=to_give, file=file.path)
     named = [entry for entry in named_paths(file.values, file.dialect) if not placeholders([entry.path])]
@@ -490,7 +491,8 @@ def named_paths(values: Mapping[str, Any], dialect: Dialect | None = None) -> tu
         for word in value.split(",") if kind == "data" else (value,):
             path = word.strip().partition("#")[0]  # ms-swift's number of samples
             if kind == "data" and "/" not in path and path.endswith(ends):
-                path = str(PurePath(roots.get(key.rpartition(".")[0], ""), path))
+                section = key.rpartition(".")[0]
+                path = str(PurePath(roots.get(section, roots.get(section.rpartition(".")[0], "")), path))
             if path.startswith(begins) or (path.endswith(ends) and "://" not in path):
                 paths.append(NamedPath(key, path, kind))
     listed = values.get("dataset_dir", "data")

@@ -123,6 +123,8 @@ def _default_model(source: str) -> str | None:
         names = known_names(source)
     except PresetError:
         return None
+    written = {*pattern_of("names_of_output").findall(source)} - {*pattern_of("loads_by_name").findall(source)}
+    names = {name: value for name, value in names.items() if name not in written}
     model = model_among({name.removeprefix("args.").lower(): value for name, value in names.items()})
     is_other = model is not None and re.match(r"[./~]|.*/$|[A-Z][A-Za-z]+$", model)  # a class, or what it writes
     return None if is_other and "from_pretrained" not in source else model

@@ -191,10 +191,13 @@ def _with_sources(
     settings, sources, has_command = imported.settings, dict[str, str](), not training.is_unnamed
     if has_command or file.words:
         settings, training, sources = _with_command(settings, training, file, path)
+        settings = imported.settings if dialect.of_launcher else settings  # it is given to other commands as well
     if has_command and dialect.name == HF and not file.words:  # what scripts call a setting, with one such key
         settings = {**read_settings(dialects()["own-script"], file.values).settings, **settings}
     if form_of_file(path) != "python" and not file.words:
         settings = settings_of_sources(settings, training, flatten(file.values), path)
+        if (script := program_of(training.command, path)) is not None:
+            sources |= dict.fromkeys(settings.keys() - imported.settings.keys() - sources.keys(), script.name)
     if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
         settings = {**settings, **_of_launcher(training)}
     by_source = gpus_of_program(file.words or training.command, path, "gpus" in training.stated)
@@ -205,15 +208,29 @@ def _with_sources(
         settings = {name: value for name, value in settings.items() if name != "max_length"}  # a sample has both
     flat, program = flatten(file.values), program_of(file.words or training.command, path)
     made = {*pattern_of("optimizer_of_source").findall(source_of(program))} if program else set()
-    if len(made) == 1 and not {"optim"} & {*settings, *training.stated, *imported.left_open}:
+    if program and len(made) == 1 and not {"optim"} & {*settings, *training.stated, *imported.left_open}:
         read = read_settings(dialects()["own-script"], {"optimizer.type": made.pop()})
-        settings = {**read.settings, **settings}
+        settings, sources = {**read.settings, **settings}, sources | dict.fromkeys(read.settings, program.name)
         training = replace(training, stated={**read.foreign, **training.stated})
     if training.model and program and "/" not in training.model:  # a short name of the program's own
         entry = rf"[\"']{re.escape(training.model)}[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']"
         named = re.search(entry, source_of(program))
         training = training if named is None else replace(training, model=named[1])
+    if program and "precision" not in {*settings, *imported.left_open} and (casts := _type_of_autocast(program)):
+        settings, sources = {**settings, "precision": casts}, {**sources, "precision": program.name}
     return {**settings, **_of_global_batch(settings, training, flat, program)}, training, sources
+
+
+def _type_of_autocast(program: Path) -> str | None:
+    """The type that all calls of `autocast` in a program have, float16 by default where it scales the loss."""
+    source = source_of(program)
+    calls = pattern_of("autocasts").findall(source)
+    types = {word for call in calls for word in re.findall(r"\b(?:bfloat16|float16|half)\b", call) or ["float16"]}
+    if len(types) != 1 or any(map(pattern_of("autocast_of_unknown_type").search, calls)):
+        return None
+    return (
+        "bf16" if types == {"bfloat16"} else "fp16" if "float16" in "".join(calls) or "GradScaler(" in source else None
+    )
 
 
 def _notes_on_files(
@@ -333,7 +350,12 @@ def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[st
         missing = [*missing_fields(program, flat)] if job.apply == "placeholders" and not words else []
         missing = missing or [*required_options(program, words or job.command)]
         given, texts = {*os.environ, *job.env}, "" if words else str(flat)
-        missing += [f"${name}" for name in dict.fromkeys(OF_ENVIRONMENT.findall(texts)) if name not in given]
+        source = "" if (program.parent / ".env").exists() else read_source(program)
+        names = (
+            *OF_ENVIRONMENT.findall(texts),
+            *(name for _, name in pattern_of("asserted_variables").findall(source)),
+        )
+        missing += [f"${name}" for name in dict.fromkeys(names) if name not in given]
         return (f"it needs {', '.join(missing)}",) if missing else ()
     return ()
 

@@ -116,7 +116,7 @@ def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingPro
     source, suffix = str(path), path.suffix.lower()
     match suffix:
         case ".py":
-            modules = [code for module, code in own_modules(path) if module != path]
+            modules = {str(module): code for module, code in own_modules(path) if module != path}
             file = read_python([text], source, whole=True, modules=modules, options=options)
             return file if file.values else ToolFile(with_bases(read_assignments(text), path))
         case ".ipynb":

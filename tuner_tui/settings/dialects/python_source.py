@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise, product
+from math import ceil
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -237,13 +238,14 @@ def read_python(
     codes: list[str],
     source: str,
     whole: bool = False,
-    modules: Sequence[str] = (),
+    modules: Mapping[str, str] = MappingProxyType({}),
     options: Mapping[str, object] = MappingProxyType({}),
 ) -> ToolFile:
     """The arguments of the calls in Python sources. Raises `PresetError` if one does not parse.
 
     With `whole`, a training that has no `TrainingArguments` has the names that it binds and the calls of its own loop.
-    `modules` are sources that it imports, `options` values that its command line gives to its own options.
+    `modules` are sources that it imports, by their files, `options` values that its command line gives to its own
+    options.
     """
     _check_length(codes, source)
     values: dict[str, Any] = {}
@@ -260,7 +262,9 @@ def read_python(
         values[UNSLOTH] = True
     calls = [call for parsed in sources for call in _calls(parsed)]
     of_loop = all(section for section, _ in calls)
-    if of_loop and not (UNSLOTH in values or any(re.search(words_of("trains"), code) for code in (*codes, *modules))):
+    if of_loop and not (
+        UNSLOTH in values or any(re.search(words_of("trains"), code) for code in (*codes, *modules.values()))
+    ):
         return ToolFile({})
     if (of_loop := of_loop and whole) and UNSLOTH not in values:
         values |= {f"{OWN_NAMES}{CALLED}": True, **_own_names(sources, names)}
@@ -457,6 +461,10 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
                 bind(target, value)
             case ast.AugAssign(target=target) | ast.For(target=target):
                 bind(target, node)
+            case ast.If(test=test) if "__name__" not in unparsed(test):  # `if c.debug: c.params.epoch = 1`
+                for change in (inner for inner in ast.walk(node) if isinstance(inner, ast.Assign)):
+                    if isinstance(change.targets[0], ast.Attribute) and isinstance(change.value, ast.Constant):
+                        bind(change.targets[0], UNKNOWN)
             case ast.ClassDef(body=body):
                 for field in body:
                     for target in getattr(field, "targets", [getattr(field, "target", None)]):
@@ -539,13 +547,15 @@ def _known_names(
     return names
 
 
-def _constants(modules: Sequence[str], script: str, options: Mapping[str, object]) -> dict[str, Any]:
+def _constants(given: Mapping[str, str], script: str, options: Mapping[str, object]) -> dict[str, Any]:
     """The constants, and the fields of classes, that have the same value in all modules that bind them.
 
     A class that is named nowhere but where it begins is of another script than `script`; one that is made of a section
     which a function is given has its values there. A field that is a section of
     its own (`model: ModelConfig`) has none; what a module does when started or is given by its caller does not count.
+    Of a module that `script` imports by its name, as `config` in `config.lr`, all names that it uses count.
     """
+    modules = [*given.values()]
     init, number, other = map(pattern_of, ("init_of_no_configuration", "default_of_parameter", "class_of_other_work"))
     used = Counter(WORD.findall("\n".join((script, *modules))))
     class_of_code = re.compile(r"(?m)^class[ ]+(\w+)[^\n]*:\n(?:[ \t][^\n]*\n|\n)*")
@@ -564,7 +574,18 @@ def _constants(modules: Sequence[str], script: str, options: Mapping[str, object
             bound += _known_names(_sources([text], "source"), options=options).items()
     last = dict(bound)
     differing = sections | {name for name, value in bound if value != last[name]}
-    return {name: last[name] for name in last if name not in differing and (name.isupper() or "." in name)}
+    constants = {name: last[name] for name in last if name not in differing and (name.isupper() or "." in name)}
+    for stem, text in ((Path(name).stem, text) for name, text in given.items()):
+        imports = (
+            rf"(?m)^[ \t]*(?:from[ ][\w.]+[ ])?import[ ](?:[\w, ]+,[ ]*)?{re.escape(stem)}(?:[ ]as[ ](\w+))?\b(?!\.)"
+        )
+        imported = re.search(imports, script)
+        if imported is not None and pattern_of("parsed").fullmatch(word := imported[1] or stem):
+            with suppress(PresetError):
+                names = _known_names(_sources([text], "source"), options=options)
+                read = names.keys() & {*re.findall(rf"\b{word}\.(\w+)", script)}
+                constants |= {f"{OWN_NAMES}.{name}": names[name] for name in read}
+    return constants
 
 
 def _literal(value: object) -> Any:
@@ -675,7 +696,7 @@ def evaluate_literal(node: ast.expr, names: Mapping[str, Any]) -> Any:
         raise ValueError("nested too deeply, or not there") from None
 
 
-_TYPES: Mapping[str, Callable[[Any], Any]] = {"int": int, "float": float, "str": str, "bool": bool}
+_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {"int": int, "float": float, "str": str, "bool": bool, "ceil": ceil}
 
 
 def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
@@ -707,8 +728,8 @@ def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
         case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[key, *default]):
             section = value(owner)
             return section[value(key)] if value(key) in section or not default else value(default[0])
-        case ast.Call(func=ast.Name(id=kind), args=[inner], keywords=[]) if kind in _TYPES:
-            return _TYPES[kind](value(inner))
+        case ast.Call(func=function, args=[inner], keywords=[]) if last_name(function) in _FUNCTIONS:
+            return _FUNCTIONS[str(last_name(function))](value(inner))
         case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words):
             return {word.arg: _entry(word.arg, word.value, names) for word in words}
         case ast.Dict(keys=keys, values=values):

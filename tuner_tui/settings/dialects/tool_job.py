@@ -307,7 +307,8 @@ def _with_launcher(words: tuple[str, ...], path: Path) -> Started:
         for given, _ in _commands_in(text_file, text, path, (), is_any=True) if script.name in text else ():
             start = next((n for n, word in enumerate(given) if word.endswith(script.name)), 0)
             is_same = (text_file.parent / given[start]).resolve() == script.resolve() if start else False
-            if is_same and not launchers.isdisjoint(given[:start]) and not any(map(_is_open, given[:start])):
+            runs = pattern_of("no_trainings").search(" ".join(given[:start])) is None
+            if is_same and runs and not launchers.isdisjoint(given[:start]) and not any(map(_is_open, given[:start])):
                 launched.add((tuple(given[:start]), text_file.absolute().parent))
     ((before, folder),) = launched if len(launched) == 1 else ((words[:1], None),)
     if before == ("python",) and (begin := package_import(script)):
