@@ -122,6 +122,10 @@ async def test_the_question_whether_to_stop_goes_with_the_run() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
         await press_to(pilot, "Stop", "s")
+        assert box.view is not None
+        assert "It saves a checkpoint after this step" in screen_text(pilot.app)
+        box.view = replace(box.view, state=replace(box.view.state, accepts_orders=False))
+        await until(pilot, lambda: "It cannot save on request" in screen_text(pilot.app))
         box.view = ended("completed", "Completed.")
         await until(pilot, lambda: dialog(pilot) == "")
         assert "The run has ended meanwhile." in said(pilot)

@@ -15,6 +15,7 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.runs.events.run_state import RunState, checkpoint_refusal
 from tuner_tui.runs.read.reader import RunRow, RunView
+from tuner_tui.runs.store.folder import Order
 from tuner_tui.settings.job import OF_RUNTIME
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.backend import Backend
@@ -290,15 +291,16 @@ class RunRequests(Requests):
             return
         folder, (order, heading, text) = self._state.folder, question
         screen = ConfirmScreen(heading, text, order)
-        if await self._ask_while(screen, self._close_without_run, screen):
+        if await self._ask_while(screen, self._renew_question, screen, order):
             await to_daemon_thread(lambda: self._backend.send_order(folder, order))
 
-    async def _close_without_run(self, screen: ConfirmScreen) -> None:
-        """Close a question about the followed run that has an answer, as the run has ended."""
-        while next_stop_question(self._state) is not None:
+    async def _renew_question(self, screen: ConfirmScreen, order: Order) -> None:
+        """Say what stopping the followed run costs by now; close the question once `order` is no longer the next."""
+        while (question := next_stop_question(self._state)) is not None and question[0] == order:
+            screen.question = question[2]
             await asyncio.sleep(QUESTION_PERIOD_S)
         screen.dismiss(False)
-        self._app.show_note("The run has ended meanwhile.")
+        self._app.show_note("The run has ended meanwhile." if question is None else "It was asked to stop already.")
 
     async def action_checkpoint(self) -> None:
         folder = self._state.folder

@@ -82,14 +82,18 @@ class ConfirmScreen(Dialog[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["confirm"]]
     ready = True
     """Whether the dialog can be confirmed."""
+    question: reactive[str] = reactive("", init=False, repaint=False)
 
     def __init__(self, heading: str, question: str = "", verb: str = "yes") -> None:
         super().__init__()
-        self.heading, self._question = heading, question
+        self.heading, self._asked = heading, Static(question, markup=False)
         self.hint = f"enter {verb} · esc cancel"
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(self._question, markup=False))
+        yield VerticalScroll(self._asked)
+
+    def watch_question(self, question: str) -> None:
+        self._asked.update(question)
 
     def action_confirm(self) -> None:
         if self.ready:
