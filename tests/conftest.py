@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ settings.register_profile("full", settings.get_profile("default"), max_examples=
 # `pytest --hypothesis-profile search` draws new examples.
 settings.register_profile("search", settings.get_profile("full"), derandomize=False)
 settings.load_profile("default")
+COUNTER = itertools.count()
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -67,6 +69,7 @@ def _clean_environment(tmp_path_factory: pytest.TempPathFactory, _no_process_lef
             patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
         is_worker = "PYTEST_XDIST_WORKER" in os.environ
         base = tmp_path_factory.getbasetemp()
+        base.chmod(0o1700)  # as /tmp is: what looks for a project above a file leaves out the folders of other tests
         # One for all workers: they ask the same Python the same, which takes seconds each time.
         patch.setenv("XDG_CACHE_HOME", str((base.parent if is_worker else base) / "cache"))
         for name, value in OFFLINE.items():
@@ -79,9 +82,9 @@ def _clean_environment(tmp_path_factory: pytest.TempPathFactory, _no_process_lef
 
 
 @pytest.fixture(autouse=True)
-def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Presets that one test saves are not seen by the next."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config-home"))
+def _own_configuration(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Presets that one test saves are not seen by the next. A `tmp_path` for each would take most of a quick test."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / f"config-home-{next(COUNTER)}"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
