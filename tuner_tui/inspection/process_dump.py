@@ -20,7 +20,7 @@ THREAD = re.compile(r"^(?:(?:Current thread|Thread) (?P<id>0x[0-9a-f]+).*|Stack 
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 NAMELESS = re.compile(r"<(?!module>)")
 LIBRARY = re.compile(
-    r"[/\\](?:site|dist)-packages[/\\]|/lib(?:64)?/python\d|^<|/_tuner_observer/|(?:[/\\]L|(?:onda\d?|envs\\[^\\]+|venv)\\l)ib[/\\]\w+\.py"
+    r"[/\\](?:site|dist)-packages[/\\]|/lib(?:64)?/python\d|^<(?!ipython-input)|/_tuner_observer/|(?:[/\\]L|(?:onda\d?|envs\\[^\\]+|venv)\\l)ib[/\\]\w+\.py"
     r"|/sitecustomize\.py$|unsloth_compiled_cache|[/\\](?:bin|Scripts)[/\\][\w.-]+(?:\.exe[/\\]__main__\.py)?$|\.p(?:yx|xd|xi)$"
     r"|^(?:copy|pickle|runpy|threading|subprocess|contextlib|functools|(?:multiprocessing|concurrent|importlib|asyncio)/[\w/]+)\.py$"
 )

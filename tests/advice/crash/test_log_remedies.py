@@ -50,6 +50,11 @@ def test_evaluation_is_told_of_predictions_and_metrics() -> None:
     assert "preprocess_logits_for_metrics" in offered
 
 
+def test_results_of_an_evaluation_that_fill_the_host_are_not_kept() -> None:
+    error = "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 3865470566 bytes."
+    assert remedies(trace(error, "main", "evaluate", "evaluation"))[0].name == "metrics-in-parts"
+
+
 @pytest.mark.parametrize(("given", "is_offered"), [("[20]", False), ("[5, 2]", True)])
 def test_a_shape_that_lacks_a_dimension_is_no_multiple(given: str, is_offered: bool) -> None:
     names = {remedy.name for remedy in remedies(f"RuntimeError: shape mismatch: plates of [20, 2], rims of {given}")}

@@ -272,6 +272,28 @@ def test_the_interrupt_of_a_library_without_threads_is_no_wish_of_a_user() -> No
     assert "processes and threads" in finding.sentence
 
 
+def test_the_cell_of_a_notebook_is_a_line_of_the_program() -> None:
+    cell = "[<ipython-input-3-596e2e7dce1c>](https://localhost:8080/#) in <cell line: 2>()\n----> 2 oven.turn()\n\n"
+    error = "AttributeError: 'Oven' object has no attribute 'turn'"
+    (finding,) = read(f"AttributeError     Traceback (most recent call last)\n{cell}{error}")
+    assert "in <cell line: 2> (<ipython-input-3-596e2e7dce1c>): `oven.turn()`" in finding.evidence
+    assert "Python" not in finding.sentence
+
+
+def test_the_package_that_lacks_a_name_is_one_of_those_that_do_not_fit() -> None:
+    stack = frames(PROGRAM, "@transformers/rims.py:<module>|from torch.rims import Rim")
+    (finding,) = read(f"{stack}ImportError: cannot import name 'Rim' from 'torch.rims' ({PACKAGES}torch/rims.py)")
+    assert finding.remedies[0].title.startswith("bring torch, transformers to")
+
+
+def test_a_package_that_is_not_passed_an_argument_is_of_another_release() -> None:
+    stack = frames(
+        PROGRAM, "@transformers/oven.py:turn|rim.on_turn(**rims)", "@spam/rim.py:on_turn|rim = kwargs['rim']"
+    )
+    (finding,) = read(f"{stack}KeyError: 'rim'")
+    assert finding.remedies[0].title.startswith("bring spam and the package that calls it to releases that fit")
+
+
 def test_a_program_run_from_its_source_tree_is_a_package() -> None:
     (finding,) = read(frames("/src/verl/verl/trainer/fit.py:fit|rows[9]") + "IndexError: list index out of range")
     assert "program's own code" not in finding.sentence

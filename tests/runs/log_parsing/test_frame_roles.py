@@ -57,6 +57,9 @@ COLLATOR, STACK = ("train.py", "collate_pairs"), (f"{SITE}/numpy/core/shape_base
         ([("train.py", "train"), CALL, ("tasks.py", "predict"), ("head.py", "forward")], "forward", "training"),
         ([("train.py", "train"), ("train.py", "work")], None, "training"),
         ([("train.py", "work")], None, None),
+        ([("train.py", "train"), ("train.py", "validate_epoch")], None, "evaluation"),
+        ([PRETRAINED, (f"{SITE}/transformers/quantizers/base.py", "validate_environment")], "weights", "loading"),
+        ([(f"{SITE}/transformers/models/auto/tokenization_auto.py", "from_pretrained")], "model-parts", "loading"),
     ],
 )
 def test_the_role_and_the_location_of_a_stack(

@@ -131,6 +131,9 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
     if tried and (figures.cached or 0) >= tried and figures.backend in WITH_SEGMENTS:
         remedies.append(remedy("expandable-segments"))  # changes neither the results nor the speed
     held, used = figures.held_by_pytorch, figures.in_use
+    if tried and capacity and tried > max(capacity / 2, held or 0):
+        remedies.append(remedy("one-tensor"))
+        evidences.append(f"one tensor of {format_limit(tried)} is asked for, of a GPU of {format_limit(capacity)}")
     if used is not None and held is not None and used - held > MANY_BYTES:
         remedies.append(remedy("outside-pytorch"))
         evidences.append(f"{format_limit(used - held)} of this process are held outside of PyTorch")

@@ -137,6 +137,8 @@ def _host_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if where in {"loading", "checkpoint"}:
         return (more, remedy("low-memory-loading"))
     fewer = climb("host-memory", situation)
+    if where == "evaluation":
+        return (*climb("metrics-in-parts", situation), *fewer, more)
     has_loader = situation.settings is not None or any("workers" in line or "DataL" in line for line in situation.log)
     return (*fewer, more) if has_loader else (more,)
 
