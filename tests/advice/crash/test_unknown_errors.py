@@ -643,3 +643,9 @@ def test_a_package_whose_line_failed_can_be_replaced_only(places: tuple[str, ...
 def test_what_a_tool_tells_its_caller_is_not_advice_for_the_user(places: tuple[str, ...], is_passed_on: bool) -> None:
     (finding,) = read(frames(*places) + "ValueError: the rim is bent. Use turn_plate(rim) to bend it back.")
     assert any("turn_plate(rim)" in offer.why for offer in finding.remedies) is is_passed_on
+
+
+@pytest.mark.parametrize("word", ["Done.", "All done!", "finished"])
+def test_the_last_word_of_a_script_is_no_progress(word: str) -> None:
+    excerpt = frames("@spam/rim.py:turn|raise ValueError(text)").removeprefix(HEAD)
+    assert [finding.cause for finding in read(f"{excerpt}ValueError: a rim is bent\n{word}")] == ["bad-arguments"]

@@ -80,8 +80,9 @@ def test_the_names_of_several_hosts_are_taken_off() -> None:
         [line.replace("  ", "\xa0 ") for line in OUTPUT],
         [line[start : start + 80] for line in [*OUTPUT[:2], "Warm: " * 20, *OUTPUT[2:]] for start in range(0, 120, 80)],
         [json.dumps({"time": 1.5, "log": line}) for line in OUTPUT],
+        ["╭──────╮", *(f"│ {line:<90} │" for line in OUTPUT), "╰──────╯"],
     ],
-    ids=["a blank line after each", "CRLF", "HTML", "fixed blanks", "a window of 80 columns", "records"],
+    ids=["a blank line after each", "CRLF", "HTML", "fixed blanks", "a window of 80 columns", "records", "a box"],
 )
 def test_the_layout_of_a_viewer_is_undone(lines: list[str]) -> None:
     assert [line for line in texts(lines) if line and not line.startswith("Warm")] == OUTPUT
@@ -98,6 +99,19 @@ def test_the_layout_of_a_viewer_is_undone(lines: list[str]) -> None:
 )
 def test_words_of_the_program_stay(lines: list[str]) -> None:
     assert [line.removeprefix("INFO:oven:") for line in lines] == texts(lines)
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_broken"),
+    [
+        (["ValueError: " + "n" * 68, "of plates"], True),
+        (["a" * 79 + ".", "The rim is warm"], False),
+        (["a" * 80, "ValueError: no"], False),
+        (["a" * 77, "of plates"], False),
+    ],
+)
+def test_one_line_as_wide_as_a_window_was_broken(lines: list[str], is_broken: bool) -> None:
+    assert restore_layout(lines) == (["".join(lines)] if is_broken else lines)
 
 
 def test_messages_of_one_length_are_not_joined() -> None:

@@ -136,11 +136,10 @@ def _host_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
         return (*_out_of_memory(situation, where), more)
     if where in {"loading", "checkpoint"}:
         return (more, remedy("low-memory-loading"))
+    kept = climb("metrics-in-parts", situation) if where == "evaluation" else ()
     fewer = climb("host-memory", situation)
-    if where == "evaluation":
-        return (*climb("metrics-in-parts", situation), *fewer, more)
     has_loader = situation.settings is not None or any("workers" in line or "DataL" in line for line in situation.log)
-    return (*fewer, more) if has_loader else (more,)
+    return (*kept, *fewer, more) if has_loader else (*kept, more)
 
 
 def _contended_cores(situation: Situation, where: str | None) -> tuple[Remedy, ...]:

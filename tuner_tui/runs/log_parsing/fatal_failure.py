@@ -75,8 +75,9 @@ class _FailureContext:
         self._ordinary = [line.number for line in ordinary]
         drawn = ((line, [*BAR.finditer(line.text)]) for line in lines if "/" in line.text)
         self._bars = [_bar_state(line, matches[-1]) for line, matches in drawn if matches]
-        # A bar with metrics behind it is judged by its count.
-        self._logged = [line for line in lines if reports_progress(line.text) and not BAR.search(line.text)]
+        # A bar with metrics behind it is judged by its count; a shell says that it is done, whatever failed.
+        logged = (line for line in lines if reports_progress(line.text) and not BAR.search(line.text))
+        self._logged = [line for line in logged if not matches_any("closing-words", line.text)]
 
     def survived(self, match: FailureMatch, matches: Sequence[FailureMatch]) -> bool:
         """Whether the training continued after the failure of `match`, one of `matches`."""

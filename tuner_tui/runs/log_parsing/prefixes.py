@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -16,7 +16,9 @@ from msgspec import Struct
 HEADER = "Traceback (most recent call last):"
 OWN_WORDS = frozenset({"Original", "+ Exception Group", "Exception Group", "| Exception Group"})
 WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
-BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
+BROKEN_FRAME = re.compile(
+    r'^((?:\[\w+\]: ?)?[ \t]{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?)\n(.*)', re.MULTILINE
+)
 FEW_LINES = 4
 """So many lines have to look alike before it is taken for the work of a collector or a viewer."""
 MOST, NEARLY_ALL = 0.8, 0.9
@@ -24,6 +26,14 @@ NARROWEST, WIDEST = 60, 250
 """Columns of a window that breaks lines."""
 FULL_LINES, START_CHARS = 3, 10
 """So many lines that are as wide as the window and begin differently show that it broke them."""
+WINDOWS = frozenset({80, 120})
+"""Columns of most windows: one line that is as wide as they are was broken."""
+BEGINS = re.compile(
+    r'\s*(?:File "|Traceback \(|\[|\d{4}-\d\d|\d\d:\d\d|(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b)|\s{2}|(.)\1{3}|$'
+    r"|(?:Aborted|Killed|Segmentation fault|Bus error|Terminated)\b"
+)
+"""The beginning of a line that continues none above it."""
+BOXED = re.compile(r"([│┃║|]) ?(?P<text>.*?) *\1\s*|[╭╰┌└╔╚+][─━═-]{3}.*")
 DRAWN = re.compile(r"[│╭╰┃╔╚|+]|(.)\1{9}|.*\d+%\|")
 """Boxes, rules and bars, which are drawn as wide as the window."""
 SAMPLE_LINES = 400
@@ -41,46 +51,41 @@ def restore_layout(lines: Sequence[str]) -> list[str]:
     if len(written) > FEW_LINES and blank >= NEARLY_ALL * len(written):
         pairs = sum(bool(upper.strip() and lower.strip()) for upper, lower in pairwise(lines))
         lines = written if pairs <= (1 - NEARLY_ALL) * len(written) else lines
+    boxed = [match for match in map(BOXED.fullmatch, written) if match]
+    if boxed and len(boxed) == len(written):
+        lines = written = [match["text"] or "" for match in boxed]
     shallowest = min(written, key=lambda line: len(line) - len(line.lstrip()), default="")
     indent = len(shallowest) - len(shallowest.lstrip()) if len(written) >= FEW_LINES else 0
     if shallowest[indent:].startswith('File "'):
         indent = max(0, indent - 2)
-    return [*_join_frames(_join_full_lines([line[indent:] for line in lines]))]
+    return _join_frames(_join_full_lines([line[indent:] for line in lines]))
 
 
-def _join_full_lines(lines: Sequence[str]) -> Iterator[str]:
+def _join_full_lines(lines: Sequence[str]) -> Sequence[str]:
     """Joins lines that a window broke at its width: several are as wide as the widest, without blanks to fill."""
     width = max(map(len, lines), default=0)
-    full = [len(line) == width and line[-2:] != "  " and not DRAWN.match(line) for line in lines]
+    full = [
+        len(line) == width
+        and line[-2:] != "  "
+        and line[-1:] not in ".!?"
+        and line[:START_CHARS] != below[:START_CHARS]
+        and not (DRAWN.match(line) or BEGINS.match(below))
+        for line, below in pairwise((*lines, ""))
+    ]
     # Messages that differ only in their numbers are as wide as one another too.
     starts = {re.sub(r"\d+", "0", line)[:START_CHARS] for line, is_full in zip(lines, full, strict=True) if is_full}
-    if not NARROWEST <= width <= WIDEST or len(starts) < FULL_LINES:
-        yield from lines
-        return
-    whole = ""
-    for line, is_full in zip(lines, full, strict=True):
-        whole += line
-        if not is_full:
-            yield whole
-            whole = ""
-    if whole:
-        yield whole
+    if not NARROWEST <= width <= WIDEST or len(starts) < (1 if width in WINDOWS else FULL_LINES):
+        return lines
+    return "".join(line + "\n" * (not is_full) for line, is_full in zip(lines, full, strict=True)).split("\n")[:-1]
 
 
-def _join_frames(lines: Iterable[str]) -> Iterator[str]:
+def _join_frames(lines: Sequence[str]) -> list[str]:
     """Joins the lines of frames that were broken at a width of their own."""
-    broken = ""
-    for line in lines:
-        if broken:
-            whole = broken + line
-            yield from (whole,) if WHOLE_FRAME.search(whole) else (broken, line)
-            broken = ""
-        elif BROKEN_FRAME.search(line):
-            broken = line
-        else:
-            yield line
-    if broken:
-        yield broken
+
+    def whole(match: re.Match[str]) -> str:
+        return match[1] + match[2] if WHOLE_FRAME.search(match[1] + match[2]) else match[0]
+
+    return BROKEN_FRAME.sub(whole, "\n".join(lines)).split("\n") if lines else []
 
 
 def common_prefix(lines: Sequence[str], is_of_failure: Callable[[str], bool]) -> re.Pattern[str] | None:
