@@ -6,6 +6,9 @@ from typing import cast
 
 from msgspec.structs import replace
 from textual.app import ComposeResult
+from textual.color import Color
+from textual.filter import NoColor
+from textual.geometry import Region
 from textual.widget import Widget
 
 from tests.fakes.live_run import START_S, FakeView, history, inventory, running, sample, samples
@@ -13,8 +16,9 @@ from tests.fakes.terminal import TerminalApp
 from tests.fakes.ui_backend import INTERPRETER
 from tests.ui.pilots import until
 from tuner_tui.runs.read.reader import RunView
+from tuner_tui.ui.panels.layout import PanelGrid
 from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
-from tuner_tui.ui.terminal.base_widgets import RowsPanel
+from tuner_tui.ui.terminal.base_widgets import RowsPanel, blank_lines
 from tuner_tui.ui.theme import DARK
 from tuner_tui.view.hardware_rows import hardware_rows
 
@@ -116,3 +120,17 @@ async def test_plots_are_read_at_a_step_with_the_cursor_keys() -> None:
         await until(pilot, lambda: app.text.count("at step 1,2") >= 4)
         await pilot.press("right", "right")
         await until(pilot, lambda: "at step 1,2" not in app.text)
+
+
+async def test_what_others_cover_has_the_background_that_textual_would_draw() -> None:
+    grid = PanelGrid(LivePanel(id="live"))
+    app = PanelApp(grid)
+    async with app.run_test(size=(40, 6)):
+        grid.styles.background = Color.parse("#102030")
+        for filters in ([], [NoColor()]):
+            app._filters[:] = filters
+            shown, drawn = (
+                [[(text, style and (style.bgcolor, style.reverse)) for text, style, _ in strip] for strip in strips]
+                for strips in (blank_lines(grid, Region(0, 1, 40, 2)), Widget.render_lines(grid, Region(0, 1, 40, 2)))
+            )
+            assert shown == drawn

@@ -7,6 +7,7 @@ from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
 from tuner_tui.ui.panels.arrangement import Arrangement, Box
+from tuner_tui.ui.terminal.base_widgets import blank_lines
 
 
 class BoxLayout(Layout):
@@ -27,6 +28,8 @@ class BoxLayout(Layout):
 
 class PanelGrid(Widget):
     """Contains the panels; `show` moves them."""
+
+    render_lines = blank_lines
 
     def __init__(self, *children: Widget, id: str | None = None) -> None:
         super().__init__(*children, id=id)

@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.widget import Widget
 
 from tuner_tui.ui.panels.bars import KeyFooter
-from tuner_tui.ui.terminal.base_widgets import LeavableScreen, set_border_text
+from tuner_tui.ui.terminal.base_widgets import LeavableScreen, blank_lines, set_border_text
 
 
 class FullScreen(LeavableScreen[None]):
@@ -19,6 +19,7 @@ class FullScreen(LeavableScreen[None]):
     ALLOW_SELECT = False
     HELP_KEYS: ClassVar[Sequence[Binding]] = ()
     GLOSSARY: ClassVar[Sequence[tuple[str, str]]] = ()
+    render_lines = blank_lines
 
     def action_help(self) -> None:
         from tuner_tui.ui.screens.help import HelpScreen  # opened rarely

@@ -101,6 +101,15 @@ def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
     )
 
 
+def blank_lines(widget: Widget, crop: Region) -> list[Strip]:
+    """Return the rows of a widget that others cover: one strip, where Textual keeps several for each row."""
+    background = widget.background_colors[1]
+    strip = Strip.blank(crop.width, RichStyle(bgcolor=background.rich_color))
+    for line_filter in widget.get_line_filters():
+        strip = strip.apply_filter(line_filter, background)
+    return [strip] * crop.height
+
+
 class Canvas(Widget):
     """Shows the rows that `rows` returns for the widget's size, and repaints only rows that changed.
 
