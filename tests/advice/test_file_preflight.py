@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from tuner_tui.advice.preflight import (
     FileSystem,
     PreflightCheck,
     TrainingFile,
+    call_checks,
     checkpoint_bytes,
     file_checks,
     named_paths,
@@ -130,14 +133,19 @@ def test_the_files_that_values_name() -> None:
 
 
 def opened(
-    folder: Path, command: str, text: str = "", notes: tuple[str, ...] = (), **sources: str
+    folder: Path,
+    command: str,
+    text: str = "",
+    notes: tuple[str, ...] = (),
+    env: Mapping[str, str] = MappingProxyType({}),
+    **sources: str,
 ) -> list[PreflightCheck]:
     """The checks of a shell script with a command, next to scripts with `sources`, on a machine with two GPUs."""
     for name, source in {"LICENSE": "", **{f"{name}.py": source for name, source in sources.items()}}.items():
         (folder / name).write_text(source)
     path = folder / "go.sh"
     path.write_text(f"{text}\n{command}\n")
-    job = CommandJob(command=tuple(command.split()), apply="hf-args", dialect="hf-args", cwd=str(folder))
+    job = CommandJob(command=tuple(command.split()), apply="hf-args", dialect="hf-args", cwd=str(folder), env=dict(env))
     files = FileSystem(
         exists=lambda name: True,
         free_bytes=lambda name: None,
@@ -198,3 +206,36 @@ def test_an_argument_that_the_installed_release_has_not(tmp_path: Path) -> None:
 def test_the_folder_that_a_section_saves_to() -> None:
     check = checks({"output": {"dir": "/big"}}, resolved(save_total_limit=3), free_gib=2)["Checkpoints"]
     assert "are free for /big" in check.sentence
+
+
+def test_an_argument_that_the_installed_trainer_has_not() -> None:
+    source = (
+        "from {} import SFTTrainer, Trainer\nSFTTrainer(model, packing=True, tokenizer=t)\nTrainer(m, tokenizer=t)\n"
+    )
+    found = [*call_checks(source.format("trl"), python(trl="1.16.0", transformers="5.23.0"))]
+    assert [check.sentence for check in found] == [
+        f"SFTTrainer of trl 1.16.0 takes no {name}: it raises a TypeError." for name in ("packing", "tokenizer")
+    ]
+    assert found[1].advice == "Write processing_class in its place."
+    (check,) = call_checks(source.format("transformers"), python(trl="1.16.0", transformers="5.23.0"))
+    assert check.sentence.startswith("Trainer of transformers 5.23.0 takes no tokenizer")
+    for text, release in (
+        (source.format("trl"), "0.9.6"),
+        (f"import unsloth\n{source}", "1.16.0"),
+        ("print 1", "1.16.0"),
+    ):
+        assert not [*call_checks(text.format("trl"), python(trl=release))]
+
+
+@pytest.mark.parametrize(
+    ("shown", "hides"), [("", True), ("all", True), ("0, 1", False), ("GPU-5f", False), ("$G", False)]
+)
+def test_a_command_that_hides_the_gpus(tmp_path: Path, shown: str, hides: bool) -> None:
+    found = opened(tmp_path, "python fit.py", fit="", env={"CUDA_VISIBLE_DEVICES": shown})
+    assert any("which hides every GPU" in check.sentence for check in found) is hides
+
+
+def test_a_program_that_is_no_python(tmp_path: Path) -> None:
+    note = "fit.py:1 is not valid Python 3.11 and not read: Missing parentheses in call to 'print'"
+    (check,) = [c for c in opened(tmp_path, "python fit.py", notes=(note,), fit="print 1") if c.name == "Program"]
+    assert (check.state, check.sentence) == ("wrong", f"{note}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -44,7 +45,7 @@ from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, 
 from tuner_tui.settings.command_training import own_settings, takes_arguments
 from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, leaf_pattern, placeholders, texts_in
 from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
-from tuner_tui.settings.dialects.python_source import TO_GIVE
+from tuner_tui.settings.dialects.python_source import TO_GIVE, UNSLOTH, last_name, parse_python
 from tuner_tui.settings.dialects.script_search import MODULE, imported_packages, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.dialects.tool_job import arguments_of_script, program_of
@@ -60,7 +61,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
 from tuner_tui.settings.preset_file import LoadedPreset
 from tuner_tui.settings.rules import find_problems
-from tuner_tui.settings.tool_file import ABSENT, NOT_COMPLETE
+from tuner_tui.settings.tool_file import ABSENT, INVALID, NOT_COMPLETE
 
 CheckState = Literal["good", "warning", "wrong"]
 REQUIREMENTS = Path(__file__).with_name("requirements.yaml")
@@ -337,6 +338,8 @@ def program_checks(
         name, is_absent, _ = note.partition(ABSENT)
         if is_absent:
             yield PreflightCheck("Program", "wrong" if name in job.command else "warning", f"{note}.")
+        elif INVALID in note:
+            yield PreflightCheck("Program", "wrong", f"{note}.")
         elif NOT_COMPLETE in note:
             yield PreflightCheck("Program", "warning", f"{note[0].upper()}{note[1:]}.")
     if "/" in job.command[0] or files.find_program(job.command[0]) is not None:
@@ -369,6 +372,9 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
 def device_checks(file: TrainingFile, inventory: Inventory) -> Iterator[PreflightCheck]:
     """Whether this machine has the GPUs that the command asks for, unless it is for another one or several."""
     job, gpus = file.job, len(visible_gpus(inventory))
+    shown = getattr(job, "env", {}).get("CUDA_VISIBLE_DEVICES")
+    if gpus and shown is not None and not re.fullmatch(r"[\d, ]*\d|.*(?:\$|GPU-|MIG-).*", shown):
+        yield _check("hidden by command", visible=shown or "''")
     if isinstance(job, BuiltinJob) or job.launcher != "plain" or not gpus or trains_on_cpu(job):
         return
     count = process_count(job, gpus)
@@ -413,6 +419,27 @@ def argument_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pr
         if is_old and "removed by transformers" in meant and old not in (names or {}):
             why, new = meant.partition(": ")[2], meant.split()[0]
             yield _check("no argument", release=release, old=old, why=why, new=new)
+    script = None if isinstance(file.job, BuiltinJob) else program_of(file.job.command, file.path)
+    if script is not None and not _says(file, "elsewhere", "installs", "pins"):
+        yield from call_checks(read_source(script), interpreter)
+
+
+def call_checks(source: str, interpreter: Interpreter) -> Iterator[PreflightCheck]:
+    """Whether the installed trainers take the arguments that calls in the source give them."""
+    table, imported = read_data_file(REQUIREMENTS)["refused_arguments"], dict[str, str]()
+    with suppress(SyntaxError):
+        nodes = [] if UNSLOTH in source else [*ast.walk(parse_python(source))]
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom):
+                imported |= {name.name: (node.module or "").partition(".")[0] for name in node.names}
+        for call in (node for node in nodes if isinstance(node, ast.Call)):
+            name = last_name(call.func) or ""
+            package, since, arguments = table.get(name, {"package": "", "since": 0, "arguments": {}}).values()
+            release = interpreter.packages.get(package, "0")
+            for old in (word.arg for word in call.keywords if word.arg in arguments):
+                if imported.get(name) == package and int(release.partition(".")[0]) >= since:
+                    values = {"call": name, "package": package, "release": release, "old": old, "new": arguments[old]}
+                    yield _check("refused argument", **values)
 
 
 def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightCheck]:

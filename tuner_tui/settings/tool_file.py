@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -57,7 +58,7 @@ from tuner_tui.settings.dialects.hydra import (
     missing_fields,
 )
 from tuner_tui.settings.dialects.job_files import kind_of_name
-from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, known_names, required_options
+from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, known_names, parse_python, required_options
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     WORD,
@@ -86,7 +87,7 @@ from tuner_tui.settings.yaml_reader import CONFIGURATIONS, ToolFile
 SHELL_SUFFIXES = tuple(suffix for suffix, form in SCRIPT_FORMS.items() if form == "arguments")
 OF_ITSELF = re.compile(r"it needs (?:\$[@*#](?:, )?)+|only the shell knows .*")
 """What a script that is started as a whole has without its caller."""
-ABSENT, NOT_COMPLETE = ", which the command needs, is not there", " is not complete: "
+ABSENT, NOT_COMPLETE, INVALID = ", which the command needs, is not there", " is not complete: ", " is not valid Python"
 """What a note says after the name of a file."""
 OF_ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:(\w+)\}")
 MOST_NAMED = 8
@@ -207,7 +208,7 @@ def _with_sources(
     if None not in halves and settings.get("max_length") in halves and training.task != "seq2seq":
         settings = {name: value for name, value in settings.items() if name != "max_length"}  # a sample has both
     flat, program = flatten(file.values), program_of(file.words or training.command, path)
-    made = {*pattern_of("optimizer_of_source").findall(source_of(program))} if program else set()
+    made = {*map("".join, pattern_of("optimizer_of_source").findall(source_of(program)))} if program else set()
     if program and len(made) == 1 and not {"optim"} & {*settings, *training.stated, *imported.left_open}:
         read = read_settings(dialects()["own-script"], {"optimizer.type": made.pop()})
         settings, sources = {**read.settings, **settings}, sources | dict.fromkeys(read.settings, program.name)
@@ -243,6 +244,13 @@ def _notes_on_files(
         return
     for name in [] if job is None else absent_files(file.words or job.command, file.folder, job, path):
         yield f"{name}{ABSENT}: its settings are unknown"
+    program = None if job is None or not file.words else program_of(file.words, path)
+    if program is not None and program.suffix == ".py":
+        try:
+            parse_python(read_source(program))
+        except SyntaxError as error:
+            version = ".".join(map(str, sys.version_info[:2]))
+            yield f"{program.name}:{error.lineno}{INVALID} {version} and not read: {error.msg.partition('. ')[0]}"
     if file.command and file.more and (job is None or job.command[0] != "bash"):
         yield f"only this command is started; {path.name} also runs {', '.join(file.more[:MOST_NAMED])}"
     for base in bases_of(file.values, path):

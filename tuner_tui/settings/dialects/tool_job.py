@@ -139,6 +139,8 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     trains_nothing = is_program and not any(training.search(source) for _, source in modules)
     names_no_model = dialect.programs and not any(key.partition(".")[0] in file.values for key in dialect.model_keys)
     of_service = is_program and any(re.search(part, read_source(path)) for part in words_of("of_services").values())
+    if names_no_model and (written := _written_command(path, file.values)) is not None:
+        names_no_model = not {word.lstrip("-").partition("=")[0] for word in written[0]} & {*dialect.model_keys}
     if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model or of_service:
         return UNKNOWN
     if dialect.form == "overrides" and not dialect.programs:
@@ -621,7 +623,9 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     def names_none(key: str, value: Any) -> bool:
         written = pattern_of("written_files").fullmatch(f"{key.rpartition('.')[2]}={value}".lower())
         is_folder = key.startswith("args.") and str(value).endswith("/")  # a variable of the source
-        return bool(pattern_of("sections_of_data").search(key) or value in outputs or written or is_folder)
+        return bool(
+            pattern_of("sections_of_data").search(key) or (value in outputs and key not in keys) or written or is_folder
+        )
 
     values = {key: value for key, value in values.items() if not names_none(key, value)}
     model = _first_text(values, keys)
