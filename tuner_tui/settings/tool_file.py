@@ -157,8 +157,11 @@ def _composed(file: ToolFile, dialect: Dialect, path: Path) -> ToolFile:
         opened, whole = (keys_in_file(dialect, flatten(part)) for part in (file.values, values))
         for key in (key for key, path_in_file in opened.items() if whole.get(key, path_in_file) != path_in_file):
             set_nested(values, whole[key].split("."), None)
-    needed = ", ".join(shorten_text(key) for key, value in flatten(values).items() if value == TO_GIVE)
-    return replace(file, values=values, incomplete=(f"it needs {needed}",) if needed else ())
+    needed = [shorten_text(key) for key, value in flatten(values).items() if value == TO_GIVE]
+    defaults = file.values.get("defaults") or ()
+    groups = (pair for entry in defaults if isinstance(entry, Mapping) for pair in entry.items())
+    needed += [str(group) for group, choice in groups if choice is None and f"${{{group}}}" in str(defaults)]
+    return replace(file, values=values, incomplete=(f"it needs {', '.join(needed)}",) if needed else ())
 
 
 def _read(

@@ -422,6 +422,8 @@ def _section(call: ast.Call) -> str | None:
         return "optimizer"
     if name == "manual_seed" and ast.unparse(call.func) not in words_of("manual_seeds"):
         return None  # of a generator of its own
+    if pattern_of("makes_loaders").fullmatch(name):
+        return "make_loaders"
     return name if name in {**words_of("calls"), **words_of("calls_of_loops")} else None
 
 
