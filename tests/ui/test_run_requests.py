@@ -267,7 +267,9 @@ async def test_a_pasted_command_replaces_the_old_one() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
         await press_to(pilot, "Job", "e")
         await until(pilot, lambda: "ctrl+u clears it" in screen_text(pilot.app))
-        pilot.app.post_message(Paste("python ddp.py\n"))
+        pilot.app.post_message(  # as terminals send the ends of lines
+            Paste("python \\\r  ddp.py\r")
+        )  # terminals end the lines of a paste as the enter key does
         command = pilot.app.screen.query_one("#job-command", Input)
         await until(pilot, lambda: command.value == "python ddp.py")
         await pilot.press("ctrl+u", *"./a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,16 @@ from msgspec.structs import replace
 
 from tests.fakes import live_run
 from tests.fakes.inventories import box, make_gpu
-from tests.fakes.ui_backend import INTERPRETER, opened, running
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, opened, running
 from tests.runs.builders import record
+from tests.ui.pilots import PATIENCE_S, until, value
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.tuning.trial import TuningConclusion
+from tuner_tui.ui.followed_run import FollowedRun
 from tuner_tui.ui.records import DEMO, JobFacts
 from tuner_tui.ui.state import SettingChange, UiState
 from tuner_tui.ui.status_text import next_training, status_scene
@@ -286,3 +290,23 @@ def test_the_settings_are_final_once_the_job_was_read() -> None:
     read = UiState(inventory=box(T4), interpreter=INTERPRETER).with_config(preset)
     assert not read.ready
     assert replace(read, facts=JobFacts(Path("python"), None, {})).ready
+
+
+async def test_a_key_before_the_run_is_read_steps_the_value_that_the_run_has() -> None:
+    seen, may_read = following({BATCH: 16}), threading.Event()
+    assert seen.loaded is not None
+    machine = FakeBox(opened=seen.loaded, view=seen.view)
+    plain = machine.backend()
+
+    def follow_run(folder: Path) -> FollowedRun:
+        may_read.wait(PATIENCE_S)
+        return plain.follow_run(folder)
+
+    app = machine.app(machine.backend(follow_run=follow_run))
+    app.answer_limit_s = PATIENCE_S
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.main.settings_view is not None)
+        pressing = asyncio.create_task(pilot.press("plus"))
+        may_read.set()
+        await pressing
+        await until(pilot, lambda: value(pilot, BATCH) == 24)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -56,6 +57,7 @@ class ScreenSession:
         self._backend = backend
         self._hardware = HardwareFeed()
         self._run: FollowedRun | None = None
+        self._has_news = asyncio.Event()
         ask_estimate = partial(app.run_task, self._estimate, only="estimate")
         self._store = StateStore(backend, main, ask_estimate, self._keep_draft)
         self.settings = SettingsRequests(app, self._store, backend)
@@ -87,6 +89,9 @@ class ScreenSession:
             return
         self.settings.load(config)
         self._runs.follow(folder)
+        if folder is not None:  # a key that steps a value is meant for the one that the run has
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._has_news.wait(), self._app.answer_limit_s)
         await self.settings.restore_draft()
         news = None if config.named else await to_daemon_thread(self._backend.tuning_to_open)
         if folder is None and news is not None:
@@ -128,6 +133,7 @@ class ScreenSession:
         self._main.log_window = news.log
         if (news.findings, news.context) != (self.state.findings, self.state.context):
             self._store.update(replace(self.state, findings=news.findings, context=news.context))
+        self._has_news.set()
 
     def _use_sample(self, view: RunView) -> None:
         """Show the newest sample of a live run in place of the screen's own while it is fresh."""

@@ -50,7 +50,7 @@ def set_border_text(
         setattr(panel, where, content)
 
 
-LINE_END = re.compile(r"[ \t]*\\\r?\n[ \t]*|\r?\n[ \t]*")
+LINE_END = re.compile(r"[ \t]*\\?(?:\r\n?|\n)[ \t]*")
 
 
 class LineInput(Input):
