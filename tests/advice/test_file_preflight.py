@@ -214,11 +214,12 @@ def test_an_argument_that_the_installed_trainer_has_not() -> None:
     )
     found = [*call_checks(source.format("trl"), python(trl="1.16.0", transformers="5.23.0"))]
     assert [check.sentence for check in found] == [
-        f"SFTTrainer of trl 1.16.0 takes no {name}: it raises a TypeError." for name in ("packing", "tokenizer")
+        f"SFTTrainer of trl 1.16.0 has no argument {name}: the call raises a TypeError."
+        for name in ("packing", "tokenizer")
     ]
     assert found[1].advice == "Write processing_class in its place."
     (check,) = call_checks(source.format("transformers"), python(trl="1.16.0", transformers="5.23.0"))
-    assert check.sentence.startswith("Trainer of transformers 5.23.0 takes no tokenizer")
+    assert check.sentence.startswith("Trainer of transformers 5.23.0 has no argument tokenizer")
     for text, release in (
         (source.format("trl"), "0.9.6"),
         (f"import unsloth\n{source}", "1.16.0"),

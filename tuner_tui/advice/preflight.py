@@ -428,17 +428,16 @@ def call_checks(source: str, interpreter: Interpreter) -> Iterator[PreflightChec
     """Whether the installed trainers take the arguments that calls in the source give them."""
     table, imported = read_data_file(REQUIREMENTS)["refused_arguments"], dict[str, str]()
     with suppress(SyntaxError):
-        nodes = [] if UNSLOTH in source else [*ast.walk(parse_python(source))]
-        for node in nodes:
+        for node in () if UNSLOTH in source else ast.walk(parse_python(source)):  # breadth first: imports before calls
+            called = (last_name(node.func) if isinstance(node, ast.Call) else None) or ""
             if isinstance(node, ast.ImportFrom):
                 imported |= {name.name: (node.module or "").partition(".")[0] for name in node.names}
-        for call in (node for node in nodes if isinstance(node, ast.Call)):
-            name = last_name(call.func) or ""
-            package, since, arguments = table.get(name, {"package": "", "since": 0, "arguments": {}}).values()
-            release = interpreter.packages.get(package, "0")
-            for old in (word.arg for word in call.keywords if word.arg in arguments):
-                if imported.get(name) == package and int(release.partition(".")[0]) >= since:
-                    values = {"call": name, "package": package, "release": release, "old": old, "new": arguments[old]}
+            elif isinstance(node, ast.Call) and called in table and imported.get(called) == table[called]["package"]:
+                package, since, arguments = (table[called][key] for key in ("package", "since", "arguments"))
+                release = interpreter.packages.get(package, "0")
+                is_refused = int(release.partition(".")[0]) >= since
+                for old in (word.arg for word in node.keywords if is_refused and word.arg in arguments):
+                    values = {"call": called, "package": package, "release": release, "old": old, "new": arguments[old]}
                     yield _check("refused argument", **values)
 
 
