@@ -482,6 +482,9 @@ def test_an_exception_is_read_in_any_form(text: str, headline: str) -> None:
         ("WARNING: labels not found, nonexistent paths: /data/plates", True),
         ("WARNING: FutureWarning: a missing argument is deprecated", False),
         ("step 3 of 9", False),
+        ("Oven setup failed: libplates.so is missing", True),
+        ("oven: 12 of 12 samples were skipped", True),
+        ("oven: 3 of 12 samples were skipped", False),
     ],
 )
 def test_a_warning_above_an_error_of_python_is_looked_at_first(above: str, is_shown: bool) -> None:
