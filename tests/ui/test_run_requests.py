@@ -444,7 +444,7 @@ async def test_where_the_run_is() -> None:
     process = ProcessDump(7, 1, "python", "S", 0.0, (ThreadStack((frame,)),), rank=0)
     hang = Hang("data-stuck", "The training waits for its own dataset.")
     async with on_screen(busy_box(inspection=Inspection((process,), hang))) as pilot:
-        await press_to(pilot, "Where r007 is", "W")
+        await press_to(pilot, "Stacks of r007", "W")
         await until(pilot, lambda: "The training waits for its own dataset." in screen_text(pilot.app))
         assert "read_batch (/home/a/train.py:12)" in screen_text(pilot.app)
         await press_to(pilot, "", "escape")
@@ -453,7 +453,7 @@ async def test_where_the_run_is() -> None:
 async def test_where_a_loss_that_is_not_finite_comes_from() -> None:
     report = ReplayReport(0, 7, "the loss is nan", Operation("forward", "layers.2", "aten.log"))
     async with on_screen(busy_box(replay=Replay(7, compared=6, report=report))) as pilot:
-        await press_to(pilot, "The replay of r007", "P")
+        await press_to(pilot, "Replay of r007", "P")
         await until(pilot, lambda: "first not finite: layers.2, forward, aten.log." in screen_text(pilot.app))
         await press_to(pilot, "", "escape")
 
@@ -469,11 +469,11 @@ async def test_a_replay_opens_over_nothing_that_the_user_does() -> None:
         await press_until(pilot, lambda: "Replaying r007 …" in screen_text(pilot.app).splitlines()[0], "P")
         await press_to(pilot, "Runs", "r")
         finished.set()
-        await until(pilot, lambda: "The replay of r007 is ready: P shows it while r007 is open." in said(pilot))
+        await until(pilot, lambda: "Replay of r007 is ready: P shows it while r007 is open." in said(pilot))
         assert "Replaying" not in app_of(pilot).main.status.request
         assert dialog(pilot) == "Runs"
         await press_to(pilot, "", "escape")
-        await press_to(pilot, "The replay of r007", "P")
+        await press_to(pilot, "Replay of r007", "P")
         await press_to(pilot, "", "escape")
 
 
@@ -482,7 +482,7 @@ async def test_a_step_is_not_profiled_before_there_was_a_step() -> None:
     assert box.view is not None
     box.view = replace(box.view, state=replace(box.view.state, step=None))
     async with on_screen(box) as pilot:
-        await press_until(pilot, lambda: "There was no step yet; W shows" in said(pilot), "F")
+        await press_until(pilot, lambda: "No step has finished yet; W shows" in said(pilot), "F")
         assert not app_of(pilot).main.status.request
 
 
@@ -491,9 +491,9 @@ async def test_what_is_ready_late_takes_no_key_from_the_user() -> None:
     profile = RunProfile((RankProfile(0, times, judge_step(times), 0.5, compiled=False),))
     async with on_screen(busy_box(profile=profile)) as pilot:
         app_of(pilot).answer_limit_s = 0.0
-        await press_until(pilot, lambda: "A step of r007 is ready: F shows it" in said(pilot), "F")
+        await press_until(pilot, lambda: "Profile of r007 is ready: F shows it" in said(pilot), "F")
         assert dialog(pilot) == ""
-        await press_to(pilot, "A step of r007", "F")
+        await press_to(pilot, "Profile of r007", "F")
         await press_to(pilot, "", "escape")
 
 
@@ -502,7 +502,7 @@ async def test_what_makes_a_step_slow() -> None:
     line = HotLine("decode (/home/a/train.py:12)", 0.9, "data")
     profile = RunProfile((RankProfile(0, times, judge_step(times, (line,)), 0.5, compiled=False),))
     async with on_screen(busy_box(profile=profile)) as pilot:
-        await press_to(pilot, "A step of r007", "F")
+        await press_to(pilot, "Profile of r007", "F")
         await until(pilot, lambda: "Input-bound: 75 % of a step waits for the next batch" in screen_text(pilot.app))
         assert "decode (/home/a/train.py:12)" in screen_text(pilot.app)
         await press_to(pilot, "", "escape")

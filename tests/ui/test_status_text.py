@@ -66,7 +66,7 @@ def test_nothing_is_said_of_what_was_not_read() -> None:
     ):
         assert quiet_line(state) == "", "the status line or the live panel says it"
     starting = running(RunState(launched_t=1.0))
-    assert "no step yet" in quiet_line(UiState(folder=FOLDER, view=starting, findings=()))
+    assert "no step has finished yet" in quiet_line(UiState(folder=FOLDER, view=starting, findings=()))
     assert idle_line(UiState(inventory=live_run.inventory())) == READING
     assert next_training(UiState(folder=FOLDER).with_config(opened())) == (("run", READING),)
 

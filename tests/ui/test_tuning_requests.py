@@ -153,7 +153,7 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
         main = app_of(pilot).main
         await until(pilot, lambda: main.tuning_sign == "t003 tuning, trial 8")
         await until(pilot, lambda: screen_text(pilot.app).splitlines()[-1].startswith(" o t003 tuning, trial 8 "))
-        assert "t003 is tuning llama-1b-sft (trial 8, 4 min … 7 min left). o shows it." in screen_text(pilot.app)
+        assert "t003 is tuning llama-1b-sft (trial 8, 4 min to 7 min left). o shows it." in screen_text(pilot.app)
         app_of(pilot).session._tuning.show_status(at_its_end())
         await until(pilot, lambda: main.tuning_sign == "t003 finished")
         assert "o shows it" in said(pilot)
@@ -354,7 +354,7 @@ def test_the_head_says_the_best_so_far_what_is_tried_why_and_how_long_it_may_tak
     of_job = under_way(tried=tried, whole_job=WholeJob(steps=100, samples=6400.0, tokens=320_000.0))
     first = plain_text(tuning_rows(of_job, START_S, 116)[0])
     assert first.startswith("34 % faster over the whole job so far: "), "which the result is about, too"
-    assert shown_rows[1] == "▸ trial 8 · compile off → on · 43 s · 4 min … 7 min left"
+    assert shown_rows[1] == "▸ trial 8 · compile off → on · 43 s · 4 min to 7 min left"
     assert shown_rows[2].startswith("why     at most 11 % faster: kernels")
 
 

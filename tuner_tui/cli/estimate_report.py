@@ -132,7 +132,7 @@ def plan_report(plans: Sequence[GpuPlan]) -> list[str]:
         "",
         *wrap_text(
             "Settings you did not set are those recommended for each GPU. CUDA context and allocator "
-            f"overhead are assumed. Basis of the rest: {', '.join(bases)}.",
+            f"overhead are assumed. The rest is estimated {', '.join(bases)}.",
         ),
         *(row for basis in times for row in wrap_text(basis)),
         *(wrap_text(f"Less exact, not traced: {untraced[0]}") if untraced else []),

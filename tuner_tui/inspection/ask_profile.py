@@ -94,7 +94,7 @@ class _Question(Struct):
             return
         self._file = open_answer(offer)
         if self._file is None:
-            self._refuse("somebody else profiles it")
+            self._refuse("another profile of it is running")
             return
         os.pwrite(self._file.fd, json.dumps({"steps": self.steps, "memory": memory}).encode(), 0)
 

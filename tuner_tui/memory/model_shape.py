@@ -281,7 +281,7 @@ def task_text(job: BuiltinJob, assumed: bool = False) -> str:
     """The task for a reader, such as `masked language modelling` where an encoder computes the loss of its tokens."""
     if job.task == "causal-lm":
         return f"{'masked' if usual_task(job.model) == 'classification' else 'causal'} language modelling"
-    return f"a task that is not said, planned as {job.task}," if assumed else job.task
+    return f"an unstated task, planned as {job.task}," if assumed else job.task
 
 
 def trains_other_task(job: Job) -> bool:

@@ -317,19 +317,19 @@ class RunRequests(Requests):
     async def action_stacks(self) -> None:
         from tuner_tui.view.stack_rows import stack_rows  # asked rarely
 
-        await self._inspect("Where {} is", self._backend.inspect_run, stack_rows, "Looking into", "W")
+        await self._inspect("Stacks of {}", self._backend.inspect_run, stack_rows, "Reading the stacks of", "W")
 
     async def action_profile(self) -> None:
         from tuner_tui.view.profile_rows import profile_rows  # asked rarely
 
         if self._state.running and self._state.view is not None and self._state.view.state.step is None:
-            self._refuse("There was no step yet; W shows where the processes are.")
+            self._refuse("No step has finished yet; W shows what the processes are doing.")
             return
-        await self._inspect("A step of {}", self._backend.profile_run, profile_rows, "Profiling", "F")
+        await self._inspect("Profile of {}", self._backend.profile_run, profile_rows, "Profiling", "F")
 
     async def action_replay(self) -> None:
         """Train the steps before a loss that is not finite again, and show where it comes from."""
-        await self._inspect("The replay of {}", self._backend.replay_run, replay_rows, "Replaying", "P", live=False)
+        await self._inspect("Replay of {}", self._backend.replay_run, replay_rows, "Replaying", "P", live=False)
 
     async def _inspect(
         self,

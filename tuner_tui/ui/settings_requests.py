@@ -185,7 +185,7 @@ class SettingsRequests(Requests):
             self._store.update(self._state.with_changes(fitted.change, origin))
             batches = f"effective batch {split.effective:,} → {fitted.effective:,}"
             kept = "the effective batch stays" if split.effective == fitted.effective else batches
-            note = f"{changes}: {kept}. By the estimate up to {most:,} would fit; u undoes it."
+            note = f"{changes}: {kept}. The estimate has room for {most:,}; u undoes it."
         self._app.show_note(note)
 
     async def _largest_split(self, split: BatchSplit, most: int) -> BatchSplit | None:
@@ -243,9 +243,9 @@ class SettingsRequests(Requests):
     def action_take_back(self) -> None:
         remedies, changes = self._state.remedies, ", ".join(map(str, self._state.changes_taken_back))
         if not remedies:
-            self._app.show_note("This run was not started with a remedy; u takes back what the next one would change.")
+            self._app.show_note("This run started without a remedy; u undoes changes for the next run.")
         elif not changes:
-            self._app.show_note(f"The settings are those of before {remedies[0].title} already.")
+            self._app.show_note(f"The settings are already those before {remedies[0].title}.")
         else:
             failed = any("oom" in remedy.cause for remedy in remedies)
             warning = f" {remedies[0].run} ran out of memory with that." if failed else ""
@@ -300,7 +300,7 @@ class SettingsRequests(Requests):
         words = {
             "Problem": None if view is None else " ".join(problem.sentence for problem in view.problems),
             "Starts": lines.get("Command"),
-            "Set inside": lines.get("Set inside"),
+            "Injected": lines.get("Injected"),
             "Not applied": lines.get("Not applied"),
         }
         return "\n".join(f"{label}: {text}" for label, text in words.items() if text)

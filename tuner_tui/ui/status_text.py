@@ -102,8 +102,8 @@ def _stop_effect(state: RunState) -> str:
     if state.accepts_orders:
         return "It saves a checkpoint after this step and ends."
     if state.step is None:
-        return "It has made no step yet; SIGTERM ends it now."
-    return "It cannot save on request; SIGTERM ends it now, and unsaved work is lost."
+        return "No step has finished yet; SIGTERM ends the run now."
+    return "This training cannot save on request: SIGTERM ends it now, and unsaved work is lost."
 
 
 def launch_refusal(state: UiState, view: SettingsView | None, queued: bool = False) -> str:
@@ -223,7 +223,7 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     shown = tuple((label, text) for label, text in pairs if text)
     recent = tuple(("" if at else "runs", recent_text(run)) for at, run in enumerate(state.recent))
     live = any(run.pid is not None for run in state.recent)
-    edits = "edits this command and how it is started" if command else "takes your own command instead"
+    edits = "edits this command and how it is started" if command else "trains your own command instead"
     edits = "names the command of this training" if is_unnamed else edits
     keys = (*FIRST_KEYS[is_unnamed:1], ("e", edits), *FIRST_KEYS[1:])
     parts = (shown, recent, keys, MORE_KEYS) if live else (shown, keys, recent, MORE_KEYS)
@@ -238,7 +238,7 @@ def quiet_line(state: UiState) -> str:
         return "" if state.loaded is None or (state.folder is not None and state.view is None) else READING
     if state.running:
         made_step = state.view is not None and state.view.state.step is not None
-        return "No problems so far." if made_step else "No problems so far; there was no step yet."
+        return "No problems so far." if made_step else "No problems so far; no step has finished yet."
     status = None if state.view is None else state.view.status
     if status is not None and status.kind in ("ended", "lost") and status.outcome not in ("completed", "stopped"):
         return UNEXPLAINED

@@ -164,7 +164,7 @@ def _head(scene: ComparisonScene, width: int) -> list[Line]:
     if verdict:
         rows[:0] = flowing_rows((line(part, "," if part is not verdict[-1] else ".") for part in verdict), width, " ")
         legend = line(TextSpan("better", "good"), TextSpan(" or ", "dim"), TextSpan("worse", "warn"))
-        rows.append(line(*legend, TextSpan(f" in {scene.names[1]}; what is equal is left out", "dim")))
+        rows.append(line(*legend, TextSpan(f" in {scene.names[1]}; equal values are left out", "dim")))
     if scene.comparison.doubt:
         rows[:0] = wrapped_rows(f"{WARN} Compare with care: {scene.comparison.doubt}.", width, "warn")
     return rows

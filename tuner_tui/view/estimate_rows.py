@@ -70,7 +70,7 @@ def _time_row(expected: DurationEstimate | None, width: int) -> Line:
     if expected.range_s is not None and text_width(text) + text_width(START_UP) <= width - 5:
         text += START_UP
     room = width - 5 - text_width(text) - 3
-    sources = (expected.rests_on.partition(end)[0] for end in ("\n", " with ", " by "))
+    sources = (expected.rests_on.partition(end)[0] for end in ("\n", " with ", "; ", " by "))
     rests_on = next((f" · {words}" for words in sources if text_width(words) <= room), "")
     return line(label, text, TextSpan(rests_on, "dim"))
 

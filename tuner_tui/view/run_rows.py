@@ -171,7 +171,7 @@ def outcome_parts(state: RunState, name: str) -> list[TextSpan]:
     took = "" if seconds is None else format_duration(seconds)
     if seconds is not None and state.counters:  # else neither fits the speed that stands below
         rest_s = seconds - max(steps.train_s + steps.eval_s + steps.save_s for steps in state.counters)
-        took += f", {format_duration(rest_s)} of it {START_UP}" if rest_s > MOST_STARTUP * seconds else ""
+        took += f", including {format_duration(rest_s)} for {START_UP}" if rest_s > MOST_STARTUP * seconds else ""
     return [
         TextSpan(f"{mark} {outcome[:1].upper()}{outcome[1:]}", style),
         TextSpan(name, "strong"),

@@ -101,11 +101,11 @@ def _change(name: str, before: Settings | None, after: Settings) -> str:
 
 
 def format_time_left(view: TuningView) -> str:
-    """Return `6 min … 9 min left`, or an empty text if unknown."""
+    """Return `6 min to 9 min left`, or an empty text if unknown."""
     if not view.running or view.running[0].left_high_s is None:
         return ""
     low, high = map(format_short_duration, (view.running[0].left_low_s, view.running[0].left_high_s))
-    return f"{high} left" if low in (high, UNKNOWN) else f"{low} … {high} left"
+    return f"{high} left" if low in (high, UNKNOWN) else f"{low} to {high} left"
 
 
 def tuning_status(view: TuningView) -> str:
@@ -135,7 +135,7 @@ def applicable_winner(view: TuningView) -> TuningConclusion | None:
     best = None if is_judged or view.status == "running" else TuningSummary.of(view).results.best
     if best is None or best.settings == start_settings(view):
         return None
-    return TuningConclusion(winner=best.settings, sentence="The fastest trial; not confirmed by runs in turn.")
+    return TuningConclusion(winner=best.settings, sentence="The fastest trial; not confirmed by alternating runs.")
 
 
 def start_settings(view: TuningView) -> Settings | None:
@@ -179,7 +179,7 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
     elif view.status != "running":
         mark, style, words = STOPPED_SENTENCES[view.status]
         ended = [line(TextSpan(f"{mark} {words}", style)), *_labelled_rows("trouble", view.trouble, width, style)]
-    busy = f"{view.busy}: no result is confirmed or saved while they run" if view.busy else ""
+    busy = f"{view.busy}; no result is confirmed or saved meanwhile" if view.busy else ""
     result = _verdict_rows(view, view.verdict, width) if view.verdict else _best_rows(view, width)
     return [
         *result,

@@ -63,11 +63,11 @@ def effects(share: float, workers: int, cores: int) -> list[str]:
 @pytest.mark.parametrize(
     ("workers", "cpu", "queue", "offered"),
     [
-        (0, 8.0, 0.0, ["at most about 16× the steps per second"]),
+        (0, 8.0, 0.0, ["up to about 16× the steps per second"]),
         (0, 95.0, 0.0, []),
         (0, 8.0, 80.0, []),
-        (2, 8.0, 0.0, ["at most about 8× the steps per second"]),
-        (8, 8.0, 0.0, ["at most about 2× the steps per second"]),
+        (2, 8.0, 0.0, ["up to about 8× the steps per second"]),
+        (8, 8.0, 0.0, ["up to about 2× the steps per second"]),
         (16, 8.0, 0.0, []),
     ],
 )
@@ -87,9 +87,9 @@ def test_loading_that_takes_no_core_may_have_more_workers_than_cores(
 
 def test_a_remedy_without_a_gain_is_not_offered() -> None:
     assert effects(0.99, 0, cores=2) == []
-    assert effects(0.5, 0, cores=2) == ["at most about 2× the steps per second"]
+    assert effects(0.5, 0, cores=2) == ["up to about 2× the steps per second"]
 
 
 @pytest.mark.parametrize(("share", "effect"), [(0.49, "2"), (0.52, "2"), (0.55, "2"), (0.4, "1.7"), (0.3, "1.4")])
 def test_a_possible_gain_is_said_as_coarsely_as_it_is_known(share: float, effect: str) -> None:
-    assert effects(share, 0, cores=8)[0].startswith(f"at most about {effect}× the steps")
+    assert effects(share, 0, cores=8)[0].startswith(f"up to about {effect}× the steps")

@@ -161,7 +161,7 @@ def test_a_program_is_no_output_of_it(tmp_path: Path) -> None:
     script.write_text("print('Error: no')\n")
     result = run(str(script))
     assert result.exit_code == 2
-    assert "is a program, not its output" in " ".join(result.stderr.split())
+    assert "is a script, not a log" in " ".join(result.stderr.split())
 
 
 def test_nothing_wrong_stands_only_above_settings_that_are_in_effect() -> None:

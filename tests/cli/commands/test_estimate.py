@@ -118,7 +118,7 @@ def test_a_command_names_no_model(call: Call, tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Cannot tell which model `python train.py` trains" in result.stderr
     named = call("--preset", str(preset), "--model", "gpt2", "--task", "causal-lm")
-    assert (named.exit_code, "No micro batch is named: 8 is assumed." in named.stderr) == (0, True)
+    assert (named.exit_code, "No micro batch is given: 8 is assumed." in named.stderr) == (0, True)
     preset.write_text(preset.read_text().replace("{}", "{per_device_train_batch_size: 2}"))
     assert "micro batch is named" not in call("--preset", str(preset), "--model", "gpt2").stderr
 
@@ -150,7 +150,7 @@ def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Pat
     preset.write_text(text + "{per_device_train_batch_size: 6}\n")
     alone = call("--preset", str(preset))
     assert (alone.exit_code, alone.stdout) == (2, "")
-    assert "is known at micro batch 8: 10" in alone.stderr
+    assert "was measured at micro batch 8: 10" in alone.stderr
 
 
 def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:

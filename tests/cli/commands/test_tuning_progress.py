@@ -26,14 +26,14 @@ def test_the_memory_and_a_busy_machine_are_said_at_the_start() -> None:
     view = replace(under_way(), capacity_bytes=2**31, limit_bytes=2**30)
     assert lines(TuningStarted(t=1.0, busy="others used 52 % of the CPU"), view) == [
         "memory  1.00 GiB of 2.00 GiB may be used",
-        "busy    Others used 52 % of the CPU: trials continue, but no result is confirmed or saved while they run.",
+        "busy    Others used 52 % of the CPU; trials continue, but no result is confirmed or saved meanwhile.",
     ]
 
 
 def test_a_trial_says_what_it_changes_why_and_what_came_of_it() -> None:
     view = under_way()
     trial, why = lines(view.running[0], view)
-    assert trial == "▸ trial 8 · compile off → on · 4 min … 7 min left"
+    assert trial == "▸ trial 8 · compile off → on · 4 min to 7 min left"
     assert why.startswith("why     at most 11 % faster")
     printed = [lines(TrialCompleted(t=1.0, tried=completed), view)[0] for completed in view.tried]
     assert printed[3:] == [

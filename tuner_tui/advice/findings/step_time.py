@@ -236,8 +236,9 @@ def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:
     reads = median_known(sample.host.disk_read_bytes_s for sample in samples) or 0.0
     profiled, step_s = situation.state.profiled, rates.step_time_s
     lines = (
-        f"data wait {format_share(share)} of step time",
-        "" if step_s is None else f"{step_s * share:.3g} of {step_s:.3g} s a step",
+        f"data wait {format_share(share)} of step time"
+        if step_s is None
+        else f"waits {format_ms(step_s * share)} of each {format_ms(step_s)} step",
         f"workers at {' to '.join(ends)} of a core" if loads else "",
         "" if busy is None else f"GPU busy {format_percent(busy)}",
         "" if cpu is None else f"CPU {format_percent(cpu)} busy",

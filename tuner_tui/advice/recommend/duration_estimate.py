@@ -192,7 +192,7 @@ def estimate_duration(
     slowest, fastest, differing = noted_share(noted, settings)
     low, high = noted.samples_s[0] * slowest * (1 - SPREAD), noted.samples_s[1] * fastest * (1 + SPREAD)
     words = f", with another {' and another '.join(differing)}" if differing else ""
-    basis = f"not measured here but in the {fill_in(noted.source)}{words}"
+    basis = f"not measured here; from {fill_in(noted.source)}{words}"
     return DurationEstimate(samples, low, high, 0.0, False, basis)
 
 

@@ -225,8 +225,8 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         wanted=wanted,
         why=f"{why}{'; loading waits rather than computes, so workers need no cores of their own' * idle}"
         f"{'; PyTorch warns about more workers than cores, which only matters to workers that compute' * crowded}",
-        effect="" if gain is None else f"at most about {_rounded(gain):g}× the steps per second",
-        rests_on="" if gain is None else "the share of the time that it waits for data",
+        effect="" if gain is None else f"up to about {_rounded(gain):g}× the steps per second",
+        rests_on="" if gain is None else "from the share of time spent waiting for data",
         speed=None if gain is None else (1.0, gain),
     )
 

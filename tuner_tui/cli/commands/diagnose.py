@@ -117,7 +117,7 @@ def read_situation(source: str) -> Situation:
         return Situation(RunState(), time.time(), log=lines.read_stream_head_and_tail(sys.stdin.buffer))
     path = Path(source)
     if path.suffix == ".py" and path.exists():
-        fail(f"{source} is a program, not its output: `tuner-tui run -- python {source}` runs and watches it.")
+        fail(f"{source} is a script, not a log: `tuner-tui run -- python {source}` runs and watches it.")
     if path.exists() and not path.is_dir():
         return Situation(RunState(), time.time(), log=lines.read_head_and_tail(path, any_kind=True))
     folder = _folder_of(source)

@@ -82,16 +82,16 @@ def estimate(
             return
     built_in = resolve_builtin_job(training.job, plan.model, plan.task)
     if plan.task is None and command is not None and assumes_task(command):
-        print_note(f"What {built_in.model} is trained for is not said: computed as {built_in.task} (--task).")
+        print_note(f"No task is given for {built_in.model}: computed as {built_in.task} (--task).")
     if isinstance(command, CommandJob):
         settings, origins = training.resolved.settings, training.resolved.origins
         if built_in.task != "image-classification" and "max_length" not in origins:
-            print_note(f"No max_length is named: samples of {settings.max_length:,} tokens are assumed.")
+            print_note(f"No max_length is given: samples of {settings.max_length:,} tokens are assumed.")
         for name in (setting for setting in FIELDS if setting in command.stated):
             computed, stated = getattr(settings, name), command.stated[name]
             print_note(f"Computed with {name} {computed}: {stated} is not modelled.")
         if "per_device_train_batch_size" not in origins:
-            print_note(f"No micro batch is named: {settings.per_device_train_batch_size} is assumed.")
+            print_note(f"No micro batch is given: {settings.per_device_train_batch_size} is assumed.")
     resolved, job = plan.assume(settings_to_keep(training), built_in)
     if plan.gpus is not None and limit is not None:
         raise SettingsError("--gpu already sets the memory; leave out --memory-limit.")
@@ -176,9 +176,9 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
             )
         named = "the file" if job.is_unnamed else f"`{shlex.join(redact_argv(job.command))}`"
         raise SettingsError(
-            f"Cannot tell which model {named} trains: no argument such as --model_name_or_path, no configuration file "
-            "and no from_pretrained(...) call in the script names one that is recognized. Name it (--model ID --task "
-            "causal-lm), or run the command for a few steps to measure its memory."
+            f"Cannot tell which model {named} trains: no argument (such as --model_name_or_path), configuration file or "
+            "from_pretrained(...) call names one that is recognized. Name it (--model ID --task causal-lm), or run the "
+            "command for a few steps to measure its memory."
         )
     if model is None and job is None:
         raise SettingsError("Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")

@@ -236,7 +236,7 @@ def print_tracing(model: str | None, traces: int = 1) -> float:
     """Print what takes seconds now, traces or asking the Hub, and return the time at which it ends."""
     if model is None or "model_type" in (read_config(model) or {}):
         work = "once" if traces == 1 else f"with {traces} different settings"
-        print_note(f"Tracing {model} {work} on the CPU, for {MINUTES} minutes at most; it is kept for the next time …")
+        print_note(f"Tracing {model} {work} on the CPU (at most {MINUTES} minutes; the result is cached) …")
     elif download_hint(model):
         print_note(f"Asking the Hub for the configuration of {model} …")
     return monotonic() + TIMEOUT_S
@@ -246,7 +246,7 @@ def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> Sam
     """Return the lengths of the job's samples; None where its data is not here, or with a note cannot be read."""
     if machine.interpreter is None or machine.interpreter.problem is not None:
         return None
-    note = f"Measuring the samples of {job.data}, for {MINUTES} minutes at most …"
+    note = f"Measuring the samples of {job.data} (at most {MINUTES} minutes) …"
     try:
         return measure_lengths(job, Path(machine.interpreter.path), before=partial(print_note, note))
     except TraceError as error:

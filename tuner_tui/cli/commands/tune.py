@@ -44,7 +44,7 @@ from tuner_tui.tuning.trial_log import (
 )
 from tuner_tui.view.tuning_rows import race_rows, result_rows, running_rows, skipped_rows
 
-BUSY_NOTE = "trials continue, but no result is confirmed or saved while they run."
+BUSY_NOTE = "trials continue, but no result is confirmed or saved meanwhile."
 
 
 def entry_lines(entry: LogEntry, view: TuningView, width: int) -> Iterator[str]:
@@ -54,7 +54,7 @@ def entry_lines(entry: LogEntry, view: TuningView, width: int) -> Iterator[str]:
             if view.limit_bytes is not None and view.capacity_bytes is not None:
                 yield f"memory  {format_gib(view.limit_bytes, 2)} of {format_gib(view.capacity_bytes, 2)} may be used"
             if entry.busy:
-                yield f"busy    {entry.busy[0].upper()}{entry.busy[1:]}: {BUSY_NOTE}"
+                yield f"busy    {entry.busy[0].upper()}{entry.busy[1:]}; {BUSY_NOTE}"
         case TrialStarted():
             yield from row_lines(running_rows(replace(view, status="running", running=(entry,)), None, width))
         case TrialCompleted():

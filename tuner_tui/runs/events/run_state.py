@@ -332,7 +332,7 @@ def checkpoint_refusal(state: RunState) -> str | None:
     if state.accepts_orders:
         return None
     if state.step is None:
-        return "Nothing to save yet: no step is done."
+        return "Nothing to save yet: no step has finished."
     return "This training cannot save on request; only transformers and Lightning Trainers can."
 
 

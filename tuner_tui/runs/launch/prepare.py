@@ -412,7 +412,7 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
         resume = prepared.own_resume
         lines.append(("Resumes", str(prepared.checkpoint) if resume is None else resume.sentence))
     if applied.inject:
-        lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
+        lines.append(("Injected", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
     job = prepared.request.job
     saves = SIGTERM_CHECKPOINT_VARIABLE in prepared.added_env
     if saves and isinstance(job, CommandJob) and may_use_trainer(job.command, prepared.cwd):

@@ -115,7 +115,7 @@ def memory_folder(root: Path) -> Path:
     if os.path.lexists(base):
         status = base.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise PermissionError(errno.EPERM, "It belongs to somebody else, or others may read it", str(base))
+            raise PermissionError(errno.EPERM, "It belongs to another user, or others can read it", str(base))
     # Several state folders have runs of the same names.
     return base / f"{zlib.crc32(os.fsencode(os.path.realpath(root))):08x}"
 

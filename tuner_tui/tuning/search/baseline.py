@@ -37,7 +37,7 @@ def next_baseline_trial(context: SearchContext) -> Trial | None:
     needed = REPEATS_NOISY if len(rates) > 1 and max(rates) > min(rates) * (1 + NOISY_SPREAD) else REPEATS
     if len(rates) >= needed:
         return None
-    reason = "the same again, to measure the noise"
+    reason = "the current settings again, to measure the noise"
     return Trial(number=0, purpose="noise", settings=anchor.settings, reason=reason)
 
 

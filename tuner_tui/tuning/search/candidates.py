@@ -62,7 +62,7 @@ class Candidates(Struct, frozen=True):
                 continue
             expected = before.throughput if len(after.runs) == 1 else max(after.rates, default=0.0)
             if len(after.runs) < 3 and min(after.rates, default=math.inf) < expected * (1 - MAX_SLOWDOWN):
-                again.append(replace(trial, reason="slower than this change can make it: once more"))
+                again.append(replace(trial, reason="slower than this change explains: measured again"))
         return again
 
     def changes(self) -> list[KnobChange]:

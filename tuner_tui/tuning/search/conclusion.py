@@ -36,7 +36,7 @@ class Confirmation(Struct, frozen=True):
             test, reason = PairedTest(self.context, winner.settings), "current settings and winner, alternating"
             settings = None if test.decided else test.next(gpu, under_way)
         else:
-            reason = "once more: the current settings were not measured"
+            reason = "the current settings again: they were not measured"
             settings = winner.settings if len(winner.runs) < 2 and not under_way else None
         return None if settings is None else Trial(number=0, purpose="confirm", settings=settings, reason=reason)
 

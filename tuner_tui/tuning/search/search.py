@@ -128,7 +128,7 @@ def _proposals(search: Search, gpu: str, under_way: Sequence[Trial]) -> Iterable
     if reference is None:  # nothing is known to run yet, and the first trial shows the settings that a script sets
         return () if under_way else search.proposals
     if not any(run.trial.gpu == gpu and run.trial.settings == reference for run in search.trials):
-        reason = "the same on this GPU, to compare its other runs with"
+        reason = "the current settings on this GPU, to compare its other runs with"
         return (Trial(number=0, purpose="noise", settings=reference, reason=reason),)
     if any(trial.purpose == "confirm" for trial in search.proposals):
         if any(trial.purpose != "confirm" for trial in under_way):

@@ -180,7 +180,7 @@ class LaunchScreen(ConfirmScreen):
             super().action_confirm()
         elif self._told_s == math.inf:
             self._confirmed = True
-            self._sentence.update("Reading settings and hardware … It starts once they are known; esc cancels.")
+            self._sentence.update("Reading settings and hardware … The run starts when they are read; esc cancels.")
 
 
 class DiffScreen(ConfirmScreen):
