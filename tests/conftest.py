@@ -87,6 +87,17 @@ def _own_configuration(tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / f"config-home-{next(COUNTER)}"))
 
 
+MOST_ID = 200
+"""Characters of a parameter in the name of a test."""
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten the names of tests of long texts, which each worker sends with all that it collected and reports."""
+    if isinstance(val, str | bytes) and len(val) > MOST_ID:
+        return f"{val[:40]!a} and more, {len(val)} in all"
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests that share a fixture, such as one training, on one worker: each worker would make its own."""
