@@ -147,42 +147,30 @@ def test_a_run_after_another_waits_for_its_end(box: QueueBox) -> None:
     assert read_status(fourth).outcome == "not-started"
 
 
-def test_one_damaged_run_is_one_bad_line(box: QueueBox) -> None:
-    damaged, sound = box.add(""), box.add("")
-    damaged.queue.write_text('{"v": 1, "gpus": "many"}')
-    starts = Starts()
-    box.waiter(fake_gpus(1), starts).step()
-    assert set(starts.runs) == {"r002"}
-    (line,) = list_queue(box.root)
-    assert (line.run, line.state) == ("r001", "damaged")
-    assert read_status(damaged).kind == "broken"
-    assert sound.path.exists()
-
-
 QUEUED = {"v": 1, "submitted_t": 1.0, "gpus": 1, "allowed": [fake_gpus(1)[0]]}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "", "null", "[" * 100_000, '{"v": 1}', *(
-            json.dumps({**QUEUED, **change})
-            for change in (
-                {"gpus": -1}, {"gpus": 1e400}, {"gpus": True}, {"allowed": "GPU-0"}, {"allowed": ["a b"]}, {"v": "1"},
-                {"after": "../r001"}, {"after": ""}, {"after": ["r001"]}, {"after_success": "yes"}, {"gpus": ["\0"]},
-                {"submitted_t": "now"}, {"submitted_t": float("nan")}, {"submitted_t": -1},
-            )
-        ),
-    ],
+DAMAGED = (
+    "", "null", "[" * 100_000, '{"v": 1}', '{"v": 1, "gpus": "many"}', *(
+        json.dumps({**QUEUED, **change})
+        for change in (
+            {"gpus": -1}, {"gpus": 1e400}, {"gpus": True}, {"allowed": "GPU-0"}, {"allowed": ["a b"]}, {"v": "1"},
+            {"after": "../r001"}, {"after": ""}, {"after": ["r001"]}, {"after_success": "yes"}, {"gpus": ["\0"]},
+            {"submitted_t": "now"}, {"submitted_t": float("nan")}, {"submitted_t": -1},
+        )
+    ),
 )  # fmt: skip
-def test_damage_of_any_kind_stops_no_other_run(box: QueueBox, content: str) -> None:
-    damaged, starts = box.add(""), Starts()
-    box.add("")
-    damaged.queue.write_text(content)
+
+
+def test_damage_of_any_kind_is_a_bad_line_and_stops_no_other_run(box: QueueBox) -> None:
+    runs = {box.add(""): content for content in DAMAGED}
+    sound, starts = box.add(""), Starts()
+    for run, content in runs.items():
+        run.queue.write_text(content)
     box.waiter(fake_gpus(1), starts).step()
-    assert set(starts.runs) == {"r002"}
-    (line,) = list_queue(box.root)
-    assert (line.run, line.state) == ("r001", "damaged")
+    assert set(starts.runs) == {sound.id}
+    lines = {line.run: line.state for line in list_queue(box.root)}
+    assert [content for run, content in runs.items() if lines.pop(run.id, None) != "damaged"] == []
+    assert [content for run, content in runs.items() if read_status(run).kind != "broken"] == []
+    assert lines == {}
 
 
 @pytest.mark.parametrize("damage", ["start", "fallback", "name", "cycle"])
