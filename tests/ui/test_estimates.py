@@ -13,7 +13,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tests.fakes import live_run
-from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
+from tests.fakes.memory_outlooks import GIB, H100, estimated
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeEstimates, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
@@ -301,28 +301,28 @@ def test_what_cannot_be_traced_is_not_tried_again() -> None:
     assert ("bert-base", "classification") in service._untraceable
 
 
+class Remembered(FakeEstimates):
+    """Estimates that remember what they were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[EstimateRequest] = []
+
+    def quick(self, request: EstimateRequest) -> MemoryOutlook:
+        self.asked.append(request)
+        return super().quick(request)
+
+
 async def test_only_edited_settings_are_worth_a_trace() -> None:
-    asked: list[EstimateRequest] = []
-
-    def remember(wanted: EstimateRequest) -> MemoryOutlook:
-        asked.append(wanted)
-        return outlook_of(wanted)
-
-    box = FakeBox()
-    async with on_screen(box, backend=box.backend(estimates=FakeEstimates(quick=remember))) as pilot:
+    box, estimates = FakeBox(), Remembered()
+    asked = estimates.asked
+    async with on_screen(box, backend=box.backend(estimates=estimates)) as pilot:
         assert not asked[-1].worked_on
         await press_until(pilot, lambda: asked[-1].worked_on, "plus")
 
 
 async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:
-    asked: list[EstimateRequest] = []
-
-    def remember(wanted: EstimateRequest) -> MemoryOutlook:
-        asked.append(wanted)
-        return outlook_of(wanted)
-
-    box = FakeBox(view=running())
-    backend = box.backend(estimates=FakeEstimates(quick=remember))
+    box, estimates = FakeBox(view=running()), Remembered()
+    asked, backend = estimates.asked, box.backend(estimates=estimates)
     async with on_screen(box, backend=backend, folder=Path("/runs/r001")) as pilot:
         await until(pilot, lambda: asked and app_of(pilot).session.state.running)
         before = len(asked)
@@ -331,15 +331,9 @@ async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:
 
 
 async def test_the_figure_is_asked_for_again_while_a_run_measures_more() -> None:
-    asked: list[EstimateRequest] = []
-
-    def remember(wanted: EstimateRequest) -> MemoryOutlook:
-        asked.append(wanted)
-        return outlook_of(wanted)
-
     view = running()
-    box = FakeBox(view=replace(view, state=replace(view.state, step=1, total_steps=None)))
-    backend = box.backend(estimates=FakeEstimates(quick=remember))
+    box, estimates = FakeBox(view=replace(view, state=replace(view.state, step=1, total_steps=None))), Remembered()
+    asked, backend = estimates.asked, box.backend(estimates=estimates)
     async with on_screen(box, backend=backend, folder=Path("/runs/r001")) as pilot:
         await until(pilot, lambda: asked and app_of(pilot).session.state.running)
         for step, total in ((200, None), (200, 9000)):
