@@ -52,6 +52,7 @@ CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
 FULL_DISK_BYTES = 64e6
 LOOKBACK_LINES = 60
 LAST_WORDS, HEADED_LINES = 3, 15
+OPEN_TOPICS = frozenset({"native-crash", "nccl-debug"})
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -167,7 +168,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         cause, sentence = _explain_without_pattern(failure, role, explanation, checks.refusal)
     evidence = _evidence(match, judgement.launcher, ranks)
     evidence = evidence if reason is None else (evidence[0], quote_log(reason), *evidence[1:])
-    hint, is_empty = _hint_before(words, before, is_open=topic == "native-crash" or (not pattern and bool(explanation)))
+    hint = _hint_before(words, before, is_open=topic in OPEN_TOPICS or (not pattern and bool(explanation)))
     if hint is not None:
         logged = remedy("logged-before", hint=quote_log(hint, 120))
         evidence, checks = (*evidence, quote_log(hint)), CallChecks((logged, *checks.remedies), say_demand=True)
@@ -184,7 +185,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         topic,
         role,
         checks,
-        is_refusal or (is_empty and pattern is not None) or (topic == "package-versions" and subject is None),
+        is_refusal or hint is not None or (topic == "package-versions" and subject is None),
         "\n".join((innermost.statement, innermost.name, hint or "")),
         packages,
     )
@@ -260,17 +261,15 @@ def _location(failure: Failure, cause: str, judgement: Judgement, lines: Sequenc
     return location_of(failure.frames) or _normalize_location(next(locations, None))
 
 
-def _hint_before(words: str, before: Sequence[LogLine], *, is_open: bool) -> tuple[str | None, bool]:
-    """The line logged before the exception `words` that explains it, and whether it says that nothing was loaded.
+def _hint_before(words: str, before: Sequence[LogLine], *, is_open: bool) -> str | None:
+    """The line logged before the exception `words` that explains it.
 
     Other warnings only count where the cause is open.
     """
     logged = takewhile(lambda line: not words or words not in line.text, before[-2 * NEAR :])
     near = [{"W": "WARNING: ", "E": "ERROR: "}.get(line.level or "", "") + line.text for line in logged][::-1]
     nothing = next(filter(pattern_of("nothing-loaded").search, near), None)
-    if nothing is not None or not is_open:
-        return nothing, nothing is not None
-    return next(filter(pattern_of("hints").search, near), None), False
+    return nothing if nothing is not None or not is_open else next(filter(pattern_of("hints").search, near), None)
 
 
 def _sentence_of_unknown(failure: Failure, refusal: str = "") -> str:
