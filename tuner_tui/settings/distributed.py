@@ -71,19 +71,18 @@ class AccelerateConfig(Struct, frozen=True):
 
 def read_accelerate_config(job: Job, environ: Mapping[str, str], cwd: Path) -> AccelerateConfig | None:
     """The configuration with which accelerate starts `job` in `cwd`; None if it does not, or has no file to be read."""
-    env = {**environ, **job.env}
     if job.launcher == "accelerate":
-        return _read_config(_default_config_path(env))
+        return _read_config(_default_config_path({**environ, **job.env}))
     if job.launcher != "plain" or not isinstance(job, CommandJob):
         return None
     cwd = cwd / (job.cwd or "")
     program, options = _launcher(job.command)
     if program == "by accelerate":
-        return _tool_config(options, env, cwd)
+        return _tool_config(options, {**environ, **job.env}, cwd)
     named = options.get("config_file")
     if program != "accelerate" or (named is None and "cpu" in options):
         return None
-    return _read_config(cwd / named if named else _default_config_path(env))
+    return _read_config(cwd / named if named else _default_config_path({**environ, **job.env}))
 
 
 def _launcher(command: Sequence[str]) -> tuple[str | None, Mapping[str, str]]:

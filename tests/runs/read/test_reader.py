@@ -179,6 +179,13 @@ def test_recent_samples_are_kept_and_bounded(folder: RunFolder) -> None:
     assert len(view.samples) == RECENT_SAMPLES
 
 
+def test_samples_are_read_where_they_are_asked_for(folder: RunFolder) -> None:
+    folder.samples.write_bytes(encode_sample(Sample(time_s=1.0)))
+    reader = RunReader(folder)
+    assert not reader.poll(with_samples=False).samples
+    assert [sample.time_s for sample in reader.poll().samples] == [1.0]
+
+
 def test_many_ranks_are_read_as_quickly_as_one(folder: RunFolder) -> None:
     ranks, lines = 64, 3000
     counters = b"".join(

@@ -111,7 +111,9 @@ def earlier_runs(job: Job, root: Path) -> tuple[EarlierRun, ...]:
     """The speeds of runs of the same job, newest first, without those whose record cannot be read."""
     recorded, command_settings = redact_job(job), own_settings(job)
     same = (folder for folder, record in recorded_runs(root) if same_training(record.job, recorded))
-    runs = (earlier_run(RunReader(folder).poll(), command_settings) for folder in islice(same, MAX_READ))
+    runs = (
+        earlier_run(RunReader(folder).poll(with_samples=False), command_settings) for folder in islice(same, MAX_READ)
+    )
     return tuple(run for run in runs if run is not None)
 
 

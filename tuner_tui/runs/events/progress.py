@@ -218,7 +218,8 @@ def phase_at(state: RunState, now: float) -> str:
     if state.finished is not None or state.phase != "training":
         return state.phase
     since = max(state.last_step_t or 0.0, state.phase_since_t or 0.0)
-    return "stalled" if since and now - since > stall_after_s(state) else "training"
+    quiet_s = now - since if since else 0.0
+    return "stalled" if quiet_s > STALL_FLOOR_S and quiet_s > stall_after_s(state) else "training"
 
 
 def startup_phases(state: RunState, now: float) -> tuple[tuple[str, float], ...]:

@@ -70,13 +70,14 @@ class RunReader:
         self._observed = False
         self._unconfirmed: list[Event] = []
 
-    def poll(self) -> RunView:
+    def poll(self, with_samples: bool = True) -> RunView:
         """Read what is new and return the current view. Reads files: not for an event loop."""
         self.events()
         tail = self._samples_tail
         if tail.size() - tail.offset > SAMPLES_TAIL_BYTES:
             tail.skip_to(tail.size() - SAMPLES_TAIL_BYTES)  # the torn line there decodes to nothing
-        self._samples += (sample for line in tail.lines() if (sample := decode_sample(line)) is not None)
+        lines = tail.lines() if with_samples else ()
+        self._samples += (sample for line in lines if (sample := decode_sample(line)) is not None)
         record, problem = self.record()
         if self._host is None:
             supervisor = read_supervisor_state(self.folder.state)
