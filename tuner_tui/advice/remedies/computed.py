@@ -189,8 +189,8 @@ def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remed
 MAX_WORKERS = 16
 FEW_SUFFICE = 0.5
 """Share of the wait up to which two more workers are enough; judgement."""
-LEAST_GAIN = 1.02
-"""A remedy that cannot gain as much is not offered."""
+LEAST_GAIN = 1.05
+"""A remedy that cannot gain as much is not offered: it would say "about 1×"."""
 BIG_GAIN = 2.0
 
 
