@@ -83,12 +83,17 @@ def test_on_a_machine_that_others_use_both_are_reported(state: Any, queue_pct: f
     assert [cause for cause, _ in causes_and_locations(state=state, samples=on_cpu(queue_pct))] == order
 
 
-@pytest.mark.parametrize(("whole", "sentence"), [(None, "80 % of the time"), (0.05, "5 % of the time")])
-def test_after_the_end_the_wait_for_a_core_is_that_of_the_whole_run(whole: float | None, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("whole", "sentence", "severity"),
+    [(None, "80 % of the time", "warning"), (0.4, "40 % of the time", "warning"), (0.05, "5 % of the time", "hint")],
+)
+def test_after_the_end_the_wait_for_a_core_is_that_of_the_whole_run(
+    whole: float | None, sentence: str, severity: str
+) -> None:
     findings = diagnose(situation(state=training(), samples=on_cpu(80.0), core_wait_share=whole))
     (contended,) = (each for each in findings if each.cause == "cpu-contended")
     assert contended.sentence.endswith(sentence)
-    assert contended.lost_share == (whole or 0.8)
+    assert (contended.lost_share, contended.severity) == (whole or 0.8, severity)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def cpu_contended(situation: Situation) -> Finding | None:
         f"CPU {format_percent(cpu_pct(samples))} busy in the last {format_short_duration(span_s(samples))}",
         f"the training's processes use {format_percent(training_cpu_pct(samples))} of one core",
         f"its main thread waited for a core {format_percent(queue)} of the time{sampled}",
+        severity=None if queue >= thresholds.CPU_QUEUE_PCT else "hint",
         confidence="certain" if counted else "likely", ladder=str(free_cores), lost_share=queue / 100,
         share=format_share(share), queue=format_percent(queue),
     )  # fmt: skip
