@@ -23,9 +23,9 @@ FindingRule = Callable[[Situation], Finding | None]
 
 RULES: tuple[FindingRule, ...] = (
     gpu.lost_gpu, gpu.driver_error, step_time.stalled, non_finite.non_finite_values, non_finite.diverged,
-    non_finite.no_effect, memory.memory_grows, memory.swapping, step_time.cpu_contended,
-    step_time.data_wait, step_time.slow_rank, step_time.evaluation_share, step_time.save_share, gpu.throttled,
-    gpu.other_process, not_applied.not_resumed, not_applied.unfaithful_resume, not_applied.same_data,
+    non_finite.no_effect, non_finite.kept_gradients, non_finite.left_in_eval, memory.memory_grows, memory.swapping,
+    step_time.cpu_contended, step_time.data_wait, step_time.slow_rank, step_time.evaluation_share, step_time.save_share,
+    gpu.throttled, gpu.other_process, not_applied.not_resumed, not_applied.unfaithful_resume, not_applied.same_data,
     not_applied.shared_output, step_time.no_steps, not_applied.settings_not_in_effect, not_applied.fallback_cannot_act,
     not_applied.not_observed, non_finite.loss_scale, memory.host_memory_near_limit, memory.small_shm,
     memory.disk_nearly_full, gpu.gpu_memory_near_limit, gpu.compiling, gpu.recompiled, gpu.gpu_underused,
@@ -44,9 +44,10 @@ SPEED_RULES: tuple[FindingRule, ...] = (
     gpu.gpu_memory_unused, step_time.padding, step_time.worker_warning,
 )  # fmt: skip
 """Rules that judge a training while it runs; one that has ended keeps their findings."""
-PAST_RULES = frozenset(
-    {*SPEED_RULES, non_finite.non_finite_values, non_finite.diverged, non_finite.loss_spikes, non_finite.no_effect}
-)
+PAST_RULES = frozenset({
+    *SPEED_RULES, non_finite.non_finite_values, non_finite.diverged, non_finite.loss_spikes, non_finite.no_effect,
+    non_finite.kept_gradients, non_finite.left_in_eval,
+})  # fmt: skip
 """Rules on what a training does, which one that has ended did."""
 PAST_TENSE = Path(step_time.__file__).with_name("past_tense.yaml")
 JUDGED_OUTCOMES = ("completed", "stopped")

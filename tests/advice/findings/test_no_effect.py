@@ -1,4 +1,4 @@
-"""Steps that change nothing: frozen parameters, and a learning rate that stays at 0."""
+"""Steps that change nothing or something else: frozen parameters, a rate of 0, what the loop does not reset."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.fakes.situations import situation, training
+from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.findings.non_finite import no_effect
 from tuner_tui.runs.events.fold import fold_all
-from tuner_tui.runs.events.types import BACKWARD, Metrics
+from tuner_tui.runs.events.types import BACKWARD, Finished, Metrics
 
 
 @pytest.mark.parametrize(
@@ -52,3 +53,25 @@ def test_an_optimizer_without_trainable_parameters(changes: dict[str, Any], spea
     if finding is not None:
         assert finding.sentence == "All parameters of the optimizer are frozen: 600 steps had no effect"
         assert finding.evidence == ("of 5,000 parameters the optimizer trains none",)
+
+
+@pytest.mark.parametrize(
+    ("in_effect", "sentences"),
+    [
+        ({"gradients_kept": True}, ["The gradients {} never cleared: those of all earlier steps {} part of each step"]),
+        (
+            {"eval_mode_since": 33},
+            ["The model {} in eval mode since step 33: no dropout, and batch norm {} fixed"],
+        ),
+        ({"eval_mode_since": 595}, []),  # for a few steps
+        ({"eval_mode_since": None}, []),
+        ({}, []),
+    ],
+)
+@pytest.mark.parametrize("over", [False, True])
+def test_what_a_loop_does_not_reset(in_effect: dict[str, Any], sentences: list[str], over: bool) -> None:
+    finished = Finished(t=1.0, outcome="completed", sentence="") if over else None
+    findings = diagnose(situation(state=training(in_effect=in_effect, finished=finished)))
+    tense = ("were" if over else "are",) * 2 if "gradients_kept" in in_effect else ("was" if over else "is",) * 2
+    assert [each.sentence for each in findings] == [sentence.format(*tense) for sentence in sentences]
+    assert all(each.severity == "warning" and len(each.remedies) == 1 for each in findings)

@@ -1,4 +1,4 @@
-"""Loss or gradients that are nan, infinite, diverged, or scaled by the number of accumulated batches."""
+"""Loss or gradients that are nan, infinite, diverged, scaled by the number of accumulated batches, or never cleared."""
 
 from __future__ import annotations
 
@@ -135,6 +135,22 @@ def no_effect(situation: Situation) -> Finding | None:
     return finding(
         "no-effect", situation, evidence, row="zero-rate", where=where, steps=f"{steps:,}", since=f"{since:,}"
     )
+
+
+def kept_gradients(situation: Situation) -> Finding | None:
+    if situation.state.in_effect.get("gradients_kept") is not True:
+        return None
+    evidence = "in the first steps `backward` found the gradients of the step before, neither None nor 0"
+    return finding("kept-gradients", situation, evidence)
+
+
+def left_in_eval(situation: Situation) -> Finding | None:
+    since = situation.state.in_effect.get("eval_mode_since")
+    steps = 0 if since is None else (situation.state.step or 0) + 1 - since
+    if steps < thresholds.IDLE_STEPS:
+        return None
+    evidence = f"{steps:,} steps in eval mode; before that evaluation the model was in train mode"
+    return finding("left-in-eval", situation, evidence, since=f"{since:,}")
 
 
 SPIKES_SHOWN = 3

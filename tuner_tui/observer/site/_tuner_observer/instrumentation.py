@@ -12,6 +12,7 @@ from .allocator_history import AllocatorHistory
 from .counters import memory_peaks
 from .counters.batch_log import BatchLog
 from .counters.evaluation import EvaluationDetector
+from .counters.kept_gradients import KeptGradients
 from .counters.planned_length import PlannedLength
 from .counters.script_variables import named_batch
 from .counters.step_counters import StepCounters
@@ -52,7 +53,10 @@ class Instrumentation:
         self.counters.on_flush.append(self._read_batch_again)
         self.counters.on_flush.append(
             lambda: self._settings_in_effect.check(
-                self.counters.accumulation, self.counters.optimizers, self.counters.recent_optimizers
+                self.counters.accumulation,
+                self.counters.optimizers,
+                self.counters.recent_optimizers,
+                self.counters.evaluation.left_in_eval,
             )
         )
         settings = json_variable("TUNER_INJECT") or {}
@@ -122,6 +126,8 @@ class Instrumentation:
             self.counters.on_resumed += [self._batch_log.resumed, self._states.resumed]
             self.counters.on_save = self._states.saving
             call_safely(self._states.follow)
+            kept = KeptGradients(torch, lambda: session.report("in-effect", values={"gradients_kept": True}))
+            self.counters.on_flush.append(lambda: call_safely(kept.write))
             self.counters.on_flush.append(lambda: call_safely(self._states.write))
 
     def module_imported(self, name: str, module: Any) -> None:

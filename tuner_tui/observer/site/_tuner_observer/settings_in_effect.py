@@ -75,6 +75,7 @@ class SettingsInEffect:
         self._autocast: Any = None
         self._optimizer: Any = None
         self._first_rate: float | None = None
+        self._left_in_eval: tuple[Any, int] | None = None
         self._constructed: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self.model_searched = self._compiled = self._has_arguments = False
         self._recent: frozenset[int] | None = None
@@ -226,12 +227,22 @@ class SettingsInEffect:
             self._session.report("plan", **count_parameters(*models, optimized=optimized or None))  # of a GAN both
             self._inspect_model(model)
 
-    def check(self, accumulation: int | None = None, optimizers: int = 1, recent: frozenset[int] | None = None) -> None:
+    def check(
+        self,
+        accumulation: int | None = None,
+        optimizers: int = 1,
+        recent: frozenset[int] | None = None,
+        left_in_eval: tuple[Any, int] | None = None,
+    ) -> None:
         """Read torch's global switches and report what changed.
 
         `accumulation` is that of a plain loop, as counted; `optimizers` make a step together. `recent` are those called
-        lately, by `id`: whose models are trained now once they are the same twice.
+        lately, by `id`: whose models are trained now once they are the same twice. `left_in_eval`: see
+        `EvaluationDetector`.
         """
+        if left_in_eval != self._left_in_eval:
+            self._left_in_eval, self._checks = left_in_eval, 0
+            self._current["eval_mode_since"] = left_in_eval and call_safely(self._eval_mode_since, *left_in_eval)
         if recent is not None and recent == self._recent_before and recent != self._recent:
             self._recent = recent
             self.model_searched = self.model_searched and recent == self._counted
@@ -265,6 +276,12 @@ class SettingsInEffect:
             self._reported.update(changed)
             self._session.report("in-effect", values=changed)
 
+    def _eval_mode_since(self, model: Any, step: int) -> int | None:
+        """The step since which the model is in eval mode if the optimizer trains nothing else and its mode matters."""
+        trained = {id(each) for each in _parameters_of(self._optimizer()) if each.requires_grad}
+        is_owner = bool(trained) and trained.issubset(map(id, model().parameters()))
+        return step if is_owner and any(map(_depends_on_mode, model().modules())) else None
+
     def _tf32(self) -> bool:
         """Reads the new attributes where torch has them: after those were used, the old ones raise."""
         matmul = self._torch.backends.cuda.matmul
@@ -277,6 +294,13 @@ class SettingsInEffect:
         cuda = self._torch.backends.cuda
         tests = LIBRARIES["sdpa_backends"].items()
         return [name for name, test in tests if hasattr(cuda, test) and getattr(cuda, test)()]
+
+
+def _depends_on_mode(module: Any) -> bool:
+    """Whether a module computes otherwise in train mode: dropout, also within a layer, or batch norm."""
+    name = type(module).__name__
+    rate = getattr(module, "p" if "Dropout" in name else "dropout", None)
+    return "BatchNorm" in name or (isinstance(rate, float) and rate > 0)
 
 
 def _parameters_of(optimizer: Any) -> list[Any]:

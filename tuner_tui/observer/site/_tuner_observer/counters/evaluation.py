@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_after
+from ..import_hooks import call_around
 from ..names import NAMES
 from .batch_stats import IteratorStats
 
@@ -39,6 +39,7 @@ class EvaluationDetector:
         """`grad_enabled`: torch.is_grad_enabled.
 
         `on_eval` is called when a model enters eval mode, `on_distrust` when a step shows that this means nothing.
+        `left_in_eval`: a reference to the model that remains in it while it is trained, and the first such step.
         """
         self.grad_enabled = grad_enabled
         self.on_eval: Callable[[], None] = lambda: None
@@ -49,7 +50,9 @@ class EvaluationDetector:
         self.depth = 0
         self.has_stepped = False
         self._model: Any = None
-        self._trusts_mode = True
+        self._left_at: tuple[Any, int] | None = None
+        self.left_in_eval: tuple[Any, int] | None = None
+        self._trusts_mode, self._was_training = True, False
         self._frozen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._thread = get_ident()
 
@@ -63,9 +66,10 @@ class EvaluationDetector:
         `before` is called before the state changes.
         """
         if "eval" in module_class.__dict__:
-            call_after(module_class, "eval", lambda _, module: self._eval_called(module, before))
+            called = lambda entered, *_: self._eval_called(entered[0], entered[1], before)  # noqa: E731
+            call_around(module_class, "eval", lambda module: (module, module.training), called)
 
-    def _eval_called(self, module: Any, before: Callable[[], None]) -> None:
+    def _eval_called(self, module: Any, was_training: bool, before: Callable[[], None]) -> None:
         if not self._trusts_mode or get_ident() != self._thread or module in self._frozen:
             return
         before()
@@ -75,6 +79,7 @@ class EvaluationDetector:
         if not any(each.requires_grad for each in module.parameters()):
             self._frozen.add(module)  # a teacher, whose mode says nothing of the training
             return
+        self._was_training = was_training or (self._was_training and self._model == weakref.ref(module))
         self._model = weakref.ref(module)
         self.on_eval()
 
@@ -103,15 +108,22 @@ class EvaluationDetector:
             self._model = None
         return self._model is not None
 
-    def step_done(self) -> None:
+    def step_done(self, step: int) -> None:
         """Note an optimizer step: the loop is training, whatever the mode of the model."""
         self.has_stepped = True
         if self.is_in_eval_mode:
             # A step in eval mode: the model stays in it on purpose, as where batch norm is frozen. Trusting the mode
             # would turn every batch from now on into an evaluation's.
+            self._left_at = (self._model, step) if self._was_training else None
             self.ignore_mode()
             self.on_distrust()
         self._model = None
+
+    def note_mode(self) -> None:
+        """Called at some steps: a model that is back in train mode was not left in eval mode."""
+        if self._left_at is not None:
+            model = self._left_at[0]()
+            self.left_in_eval = self._left_at = None if model is None or model.training else self._left_at
 
 
 MAX_STEPS_IN_A_ROW = 3

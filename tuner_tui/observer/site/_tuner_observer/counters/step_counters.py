@@ -438,6 +438,7 @@ class StepCounters:
             if self._planned is not None:
                 steps, ahead = self.own_steps - self._planned_from, int(not self.buffer.optimizers)
                 call_safely(self._planned.follow, sys._getframe(1), steps, ahead)
+            self.evaluation.note_mode()
             self.flush(now)
         self.buffer.due_s = self._next_write_s
         if self.on_step is not None:
@@ -541,7 +542,7 @@ class StepCounters:
 
     def _step_done(self, now: float, backwards: int) -> None:
         self.own_steps += 1
-        self.evaluation.step_done()
+        self.evaluation.step_done(self.first_step + self.own_steps)
         # Gradients came back but no batch was requested since: the loop has no loader, or evaluates between fetching
         # its batch and using it. The evaluation ended with the gradients, the rest of the time was training.
         if self._gradients_s is not None and not self.evaluation.depth:
