@@ -34,7 +34,9 @@ class Followed:
     def __init__(self, optimizers: int = 1) -> None:
         self.written: list[dict[str, Any]] = []
         session = SimpleNamespace(report_counters=lambda _, fields: self.written.append(fields), phase="training")
-        self.counters = SimpleNamespace(buffer=RecordBuffer(), trainer_reports=False, step=0, own_steps=0, first_step=0)
+        self.counters = SimpleNamespace(
+            buffer=RecordBuffer(), trainer_reports=False, trainer_logs=False, step=0, own_steps=0, first_step=0
+        )
         self.counters.buffer.optimizers.update(dict.fromkeys(range(optimizers)))
         # The optimizer of a function that has returned has no rate any more.
         settings = SimpleNamespace(has_optimizer=True, present_rate=lambda: None)
@@ -58,6 +60,24 @@ def test_a_loss_stands_at_its_own_step_whenever_it_is_written() -> None:
     followed.losses.at_exit()
     assert [(fields["step"], fields["loss"]) for fields in followed.written] == [(1, 1.0), (99, 99.0)]
     assert followed.written[-1]["learning_rate"] == 1.0 / 99
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "logs", "written"),
+    [(1, False, [4.0]), (1, True, []), (2, False, [])],
+    ids=["before-it-logs", "logs", "accumulates"],
+)
+def test_the_loss_of_a_trainer_is_that_of_backward_until_it_logs_one(
+    micro_batches: int, logs: bool, written: list[float]
+) -> None:
+    followed = Followed()
+    followed.counters.trainer_reports, followed.counters.trainer_logs = True, logs
+    for step in range(1, 5):
+        for _ in range(micro_batches):
+            followed.tensor(float(step)).backward()
+        followed.counters.step = followed.counters.own_steps = step
+    followed.losses.at_exit()
+    assert [fields["loss"] for fields in followed.written] == written
 
 
 LIBRARY = """

@@ -138,8 +138,8 @@ class StepCounters:
     `on_save` when a file is saved. `on_batches` gets each step, the calls of `backward` so far, and the iterators whose
     batches it consumed; `on_resumed` the steps of the processes before, after the first step of this one. `optimizers`:
     how many step alternately, as in a GAN. `count_ended_group` counts a step seen by calls of `backward` that has
-    ended; see `group_ended`. `trainer_reports`: a Trainer tells the loss and the length of the training.
-    `wait_is_known`: the training computes on the CPU, where the time in a call is that of its work.
+    ended; see `group_ended`. `trainer_reports`: a Trainer tells the length of the training; `trainer_logs`: it has told
+    a loss. `wait_is_known`: the training computes on the CPU, where the time in a call is that of its work.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class StepCounters:
         self._trainer_calls: int | None = None
         self._next_write_s = 0.0
         self._epochs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self.trainer_reports = False
+        self.trainer_reports = self.trainer_logs = False
         self._planned: PlannedLength | None = None
         self._planned_from = 0
         self._accumulated: dict[int, int] = {}

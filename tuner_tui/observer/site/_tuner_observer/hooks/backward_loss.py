@@ -151,7 +151,7 @@ class BackwardLoss:
         buffer.backwards += 1
         self._newest, self._newest_s = loss, now
         self.losses.append((buffer.backwards, loss))
-        if self._counters.trainer_reports:
+        if self._counters.trainer_logs:
             self._due_s = now + INTERVAL_S
         elif now >= self._due_s:
             self._due_s = now + INTERVAL_S
@@ -201,13 +201,15 @@ class BackwardLoss:
 
     def write(self) -> None:
         """Write the loss if there is a new one."""
-        if self._newest is None or self._counters.trainer_reports:
+        if self._newest is None or self._counters.trainer_logs:
             return
         self._read_copy()
         if self._losses and self._losses != self._written:
             self._written = self._losses
             source_lines, divisor, step, rate = self._read_from
             micro_batches = round(self._counters.buffer.backwards / max(1, self._counters.own_steps))
+            if self._counters.trainer_reports and micro_batches not in (1, divisor):
+                return  # divided by the items of all micro batches, as the Trainer of transformers lets the model do
             # `loss = loss / accumulation` before `backward()`: undone only if the divisor is the number of micro
             # batches, because a loss may be divided for other reasons.
             loss = self._losses[0] * divisor if divisor == micro_batches else self._losses[0]
@@ -220,7 +222,7 @@ class BackwardLoss:
     def at_exit(self) -> None:
         """Read the last loss, now that nothing waits for it."""
         self.groups.at_exit(perf_counter())
-        if self._newest is not None and not self._counters.trainer_reports:
+        if self._newest is not None and not self._counters.trainer_logs:
             self._copied = None
             self._newest = float(self._newest)
             for candidate in self._others.values():

@@ -83,7 +83,7 @@ class FrameworkReporter:
 
     def report_metrics(self, fields: dict[str, Any]) -> None:
         """Write a `metrics` event, at most once a second; the newest fields are kept until then."""
-        self._metrics = fields
+        self._metrics, self.counters.trainer_logs = fields, True
         if time.perf_counter() - self._last_metrics_s >= 1.0:
             self.write_metrics()
 
