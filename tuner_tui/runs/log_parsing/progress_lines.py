@@ -247,9 +247,9 @@ _NAME_CHARACTERS = " _./-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NAME_LENGTH = 30
 _ACCURACY_OF = re.compile(
     r"\baccuracy (?:of|on) (?=[^:=|]{0,90}\b(?:the|all|net(?:work)?|model|images|test|val(?:id(?:ation)?)?)\b)"
-    rf"[^:=|]{{1,100}}[:=]\s{{0,4}}{VALUE}(?:\s?(?P<percent>%))?"
+    rf"[^:=|]{{1,100}}(?:[:=]\s{{0,4}}|\b(?:images|set|is)\s(?=\d+\.\d+\s?%?$)){VALUE}(?:\s?(?P<percent>%))?"
 )
-"""Of the network or its test images, not of one class: `Accuracy of plane: 45 %`."""
+"""Of the network or its test images, not of one class: `Accuracy of plane: 45 %`. Or without a colon at the end."""
 _LABEL = re.compile(
     rf"(?<![\w.])(?:(?P<evaluates>{EVALUATION_WORDS})|train(?:ing)?)\b(?!\.py)"
     rf"(?![ _./-]{{0,2}}(?:{METRICS})\b(?!:\s+[a-z]))"
