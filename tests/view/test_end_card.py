@@ -237,3 +237,9 @@ def test_a_fact_is_not_broken_within_a_value() -> None:
     fact = Fact("speed", "156 steps/s · 1.25k samples/s, and what it says further, which is longer than any row here")
     shown = [plain_text(row) for row in fact_rows([fact], 38)]
     assert shown[:2] == ["speed       156 steps/s ·", "            1.25k samples/s,"]
+
+
+def test_what_a_completed_run_has_left_behind_is_said() -> None:
+    left = "Processes still running: 4711 (python fork.py)."
+    assert left in lines(scene("completed", f"Completed at step 9,000. {left}"))
+    assert not any("Completed at" in row for row in lines(scene("completed", "Completed at step 9,000.")))

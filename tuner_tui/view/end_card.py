@@ -303,9 +303,10 @@ def sentences(scene: EndScene) -> list[str]:
     fallback_end = state.fell_back or state.fallback_ended
     fallback = None if fallback_end is None else fallback_end.sentence
     is_found = state.outcome != "failed" and any(finding.severity == "failed" for finding in scene.findings)
-    explained = state.outcome == "completed" or is_found
     limit_bytes = None if scene.record is None else scene.record.memory_limit_bytes
-    reason = "" if explained else outcome_sentence(state, limit_bytes)
+    reason = "" if is_found else outcome_sentence(state, limit_bytes)
+    if state.outcome == "completed":  # what goes on still, or that the disk was full
+        reason = reason.partition(". ")[2]
     outcome = None if scene.context is None else scene.context.remedy
     remedy = "" if outcome is None else f"Remedy {outcome.statement}."
     return [sentence for sentence in (reason, fallback, remedy) if sentence]

@@ -167,7 +167,9 @@ async def test_numbers_tab_and_clicks_go_to_the_panels() -> None:
 
 async def test_slash_searches_the_settings_while_there_is_no_output() -> None:
     async with on_screen(FakeBox(), size=(80, 24)) as pilot:
-        await pilot.press("alt+2", "slash", *"warm")
+        await pilot.press("alt+2", "slash")
+        await until(pilot, lambda: "search a setting" in screen_text(pilot.app))
+        await pilot.press(*"warm")
         assert app_of(pilot).main.page == "settings"
         assert isinstance(pilot.app.focused, Input)
         assert pilot.app.focused.value == "warm"

@@ -330,8 +330,7 @@ class SettingsPanel(Vertical):
         text.display = event.size.height >= ROOM_FOR_HELP
         text.styles.height = 4 if event.size.height >= ROOM_FOR_MORE_HELP and event.size.width < 60 else 3
         self._show_batch()
-        if self._doing == "editing":
-            self._place_over_value()
+        self._place_input()
 
     def _show_help(self) -> None:
         spec, row = self.spec, self.list.row
@@ -374,23 +373,23 @@ class SettingsPanel(Vertical):
         else:
             value = getattr(self.view.resolved.settings, spec.name)
             self._doing, self._typed.placeholder = "editing", ""
-            self._place_over_value()
             self._open("" if spec.name in self.view.unknown else format_input(spec, value))
 
     def action_find(self) -> None:
         self._doing = "finding"
-        typed = self._typed
-        typed.placeholder = "search a setting"
-        typed.offset = (2, max(0, self.size.height - 1))
-        typed.styles.width = max(4, self.size.width - 4)
+        self._typed.placeholder = "search a setting"
         self._open("")
 
-    def _place_over_value(self) -> None:
-        row = self.list.row
-        self._typed.offset = (LABEL_COLUMNS + 2, self.list.cursor - self.list.scroll_offset.y)
-        self._typed.styles.width = max(4, 1 + (LEAST_VALUE_COLUMNS if row is None else _value_columns(row)))
+    def _place_input(self) -> None:
+        """Place the input over the value that is edited, or where a setting is searched in the last row."""
+        row, x, y, width = self.list.row, 2, max(0, self.size.height - 1), self.size.width - 4
+        if self._doing == "editing":
+            x, y = LABEL_COLUMNS + 2, self.list.cursor - self.list.scroll_offset.y
+            width = 1 + (LEAST_VALUE_COLUMNS if row is None else _value_columns(row))
+        self._typed.offset, self._typed.styles.width = (x, y), max(4, width)
 
     def _open(self, text: str) -> None:
+        self._place_input()
         typed = self._typed
         typed.remove_class("-wrong")
         typed.value = text
