@@ -37,6 +37,8 @@ def test_padding_of_two_lengths_by_hand() -> None:
     lengths = SampleLengths((2, 4), 2)
     assert lengths.padding(2, 100).random == pytest.approx(1 / 7)
     assert lengths.padding(1, 100).random == pytest.approx(0.0)
+    several = (SampleLengths(tuple(range(1, count)), count) for count in range(2, 100))
+    assert all(lengths.padding(1, 100).random >= 0 for lengths in several)  # a sum of floats may be above the mean
     assert lengths.padding(2, 2).random == pytest.approx(0.0)  # cut to the same length
 
 

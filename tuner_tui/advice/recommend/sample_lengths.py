@@ -93,7 +93,7 @@ class SampleLengths(Struct, frozen=True, dict=True):
         ordered = [length for part in sorted_parts for length in part]
         bounds = [*range(0, count, batch), count]
         padded = sum((end - start) * max(ordered[start:end]) for start, end in pairwise(bounds) if end > start)
-        return PaddedBatches(1 - sum(cut) / count / longest, 1 - sum(cut) / padded)
+        return PaddedBatches(max(0.0, 1 - sum(cut) / count / longest), 1 - sum(cut) / padded)
 
 
 def measure_lengths(

@@ -20,6 +20,7 @@ from tuner_tui.settings.dialects.dialect import (
 )
 from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.model import shorten_text
+from tuner_tui.settings.yaml_reader import CONFIGURATIONS
 
 LONGEST = 100
 NO_VALUES = ("", "0", "auto", "none", "null", "true", "false", "model", "-1")
@@ -67,7 +68,13 @@ def _text(value: object) -> str | int | None:
     if not isinstance(value, str | int | float) or str(value).lower() in NO_VALUES or to_fill_in(value):
         return None
     text = f"{value:.6g}" if isinstance(value, float) else str(value).strip("'\"")
-    return None if TEMPLATE.search(text) else int(text) if text.isdecimal() else shorten_text(text, LONGEST)
+    return (
+        None
+        if TEMPLATE.search(text) or text.endswith(CONFIGURATIONS)
+        else int(text)
+        if text.isdecimal()
+        else shorten_text(text, LONGEST)
+    )
 
 
 def _count(value: object, ids: bool) -> int | None:
