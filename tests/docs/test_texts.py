@@ -12,11 +12,12 @@ from tests.docs.texts import PACKAGE, Text, program_texts, prose_pages, render, 
 IDIOMS = re.compile(
     r"\bwhose\b|\bby what\b|\bshall\b|\basked of\b|\bone settings\b|\btakes? no\b|(?<!there )\bis no (?!longer\b)\w+"
     r"|\bgo(?:es)? on\b|\btold\b|\bWhom\b|\bnobody\b|\bof weight\b|\bin place of\b|\bone another\b"
-    r"|\bnot (?:yet )?known\b(?!\))|\btrainings\b|\bpromise[ds]?\b",
+    r"|\bnot (?:yet )?known\b(?!\))|\btrainings\b|\bpromise[ds]?\b"
+    r"|\banew\b|\bnone of those that\b|\bfor want of\b|\banother (?:\w+ )?\w+ than\b",
     re.IGNORECASE,
 )
 """Phrases that sound translated. Write `is not a size`, `continues`, `instead of`, `each other`, `unknown`,
-`training runs`, `expected`."""
+`training runs`, `expected`, `again`, `a different type than`."""
 EXPRESSION = re.compile(r"\{.*?\}")
 OTHER_NAMES = re.compile(
     r"\b(?<!model )(?<!finish )(?<!end )cards?\b|\bbox(?:es)?\b|\bvms?\b|\brungs?\b|\bfield[ -]notes?\b"

@@ -190,7 +190,7 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
     if restarts and rank is not None and rank.recent:
         first, *_, last = (rank.recent[0], *rank.recent)
         if 0 < last.data_wait_s - first.data_wait_s < 2 * (last.epoch_wait_s - first.epoch_wait_s):
-            return "epoch-start", "most of it while the workers start anew in each epoch"
+            return "epoch-start", "most of it while the workers restart in each epoch"
     if not loads and (settings is None or settings.dataloader_num_workers == 0):  # slowed no more than the steps are
         return "main-process", "the training process prepares batches itself, without workers"
     queue = cpu_queue_pct(samples)  # not measured: other programs are taken to be in the way

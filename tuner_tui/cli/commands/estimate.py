@@ -176,9 +176,9 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
             )
         named = "the file" if job.is_unnamed else f"`{shlex.join(redact_argv(job.command))}`"
         raise SettingsError(
-            f"Cannot tell which model {named} trains: no argument (such as --model_name_or_path), configuration file or "
-            "from_pretrained(...) call names one that is recognized. Name it (--model ID --task causal-lm), or run the "
-            "command for a few steps to measure its memory."
+            f"Cannot tell which model {named} trains: no argument (such as --model_name_or_path), configuration file "
+            "or from_pretrained(...) call names one that is recognized. Name it (--model ID --task causal-lm), or run "
+            "the command for a few steps to measure its memory."
         )
     if model is None and job is None:
         raise SettingsError("Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")
