@@ -68,6 +68,9 @@ def test_nothing_is_said_of_what_was_not_read() -> None:
     starting = running(RunState(launched_t=1.0))
     assert "no step has finished yet" in quiet_line(UiState(folder=FOLDER, view=starting, findings=()))
     assert idle_line(UiState(inventory=live_run.inventory())) == READING
+    assert idle_line(UiState().with_config(opened())).startswith("tuner-tui sets up, starts and watches")
+    named = UiState().with_config(replace(opened(), named=True))
+    assert idle_line(named).startswith("No run open · t: train"), "who opens a preset has room for its name at 80 cells"
     assert next_training(UiState(folder=FOLDER).with_config(opened())) == (("run", READING),)
 
 

@@ -370,6 +370,19 @@ def test_what_makes_the_machine_busy_is_said_and_the_whole_job_is_timed() -> Non
     assert "· all 400 steps 41 s → 35 s" in shown_rows
 
 
+def test_only_the_result_of_a_tuning_is_bold() -> None:
+    verdict = at_its_end().verdict
+    assert verdict is not None
+    kept = replace(
+        verdict, winner=START, ratio=None, sentence="Nothing is faster. The machine was busy: spin 2.0 cores."
+    )
+    rows = tuning_rows(at_its_end(verdict=kept), None, 116)
+    assert [(span.text, span.style) for span in (rows[0][0], rows[1][0])] == [
+        ("Nothing is faster.", "strong"),
+        ("The machine was busy: spin 2.0 cores.", ""),
+    ]
+
+
 def test_the_result_is_one_sentence_first_and_no_reason_stands_twice() -> None:
     verdict = at_its_end().verdict
     assert verdict is not None

@@ -230,7 +230,9 @@ def _verdict_rows(view: TuningView, verdict: TuningConclusion, width: int) -> li
     """Return the result in one sentence, and what it needs."""
     start = start_settings(view)
     if verdict.ratio is None or start is None or start == verdict.winner:
-        rows = wrapped_rows(verdict.sentence, width, "strong")
+        first, *more = verdict.sentence.split(". ", 1)
+        rows = wrapped_rows(f"{first}." if more else first, width, "strong")
+        rows += [row for part in more for row in wrapped_rows(part, width)]
     else:
         gain, changes = f"{f.gain(verdict.ratio)}: ", changes_between(start, verdict.winner)
         rows = _sentence_rows(gain, changes, _confirmation(view, verdict), width)
