@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.late_module import LateModule, one_worker
 from tuner_tui.core.procfs import PROC, all_processes, descendants_in, is_alive, read_command_line, read_proc_text
 
@@ -134,3 +135,12 @@ def _shared_fixtures(item: pytest.Function) -> list[str]:
 def repository() -> Path:
     """The folder that holds the package, the presets and these tests."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled libnvidia-ml.so.1; skips where there is no compiler."""
+    library = build_library(tmp_path_factory.mktemp("nvml"))
+    if library is None:
+        pytest.skip(NO_COMPILER)
+    return library

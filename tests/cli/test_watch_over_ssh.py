@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import FakeGpu, Scenario
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -49,15 +48,12 @@ def short_path() -> Iterator[str]:
 
 
 @pytest.fixture
-def ssh_folder(tmp_path: Path, short_path: str) -> Iterator[Path]:
+def ssh_folder(tmp_path: Path, short_path: str, nvml_library: Path) -> Iterator[Path]:
     """A folder whose `bin/ssh` knows the hosts; each has a key of its own, and the sshd a command for each key."""
     if SSHD is None:
         pytest.skip("there is no sshd: install openssh-server")
-    library = build_library(tmp_path)
-    if library is None:
-        pytest.skip(NO_COMPILER)
     environment = {
-        **Scenario((FakeGpu(), FakeGpu())).environment(library, tmp_path),
+        **Scenario((FakeGpu(), FakeGpu())).environment(nvml_library, tmp_path),
         "TUNER_STATE_DIR": str(tmp_path / "state"),
         "PATH": f"{tmp_path}/bin-good:/usr/bin:/bin",
     }

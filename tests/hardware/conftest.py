@@ -1,4 +1,4 @@
-"""The fake driver library, compiled once a session, and processes that see it."""
+"""Processes that see the fake driver library."""
 
 from __future__ import annotations
 
@@ -11,17 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import Scenario
-
-
-@pytest.fixture(scope="session")
-def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled libnvidia-ml.so.1; skips where there is no compiler."""
-    library = build_library(tmp_path_factory.mktemp("nvml"))
-    if library is None:
-        pytest.skip(NO_COMPILER)
-    return library
 
 
 class Box:

@@ -6,25 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.nvml import scenario
-from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import FakeGpu, FakeProcess, Scenario
 
+Box = Callable[[Scenario], dict[str, str]]
 SELF = [sys.executable, "-c", "from tuner_tui.cli.main import main; main()"]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = build_library(tmp_path_factory.mktemp("nvml"))
-    if built is None:
-        pytest.skip(NO_COMPILER)
-    return built
 
 
 @pytest.fixture
@@ -48,21 +40,26 @@ def hardware(environment: Mapping[str, str], *words: str) -> str:
     return tuner(environment, "doctor", "--hardware", *words)
 
 
-def box(library: Path, seen: Scenario, folder: Path) -> dict[str, str]:
-    environment = replace(seen, frozen_s=0.0).environment(library, folder)
-    environment.pop("CUDA_VISIBLE_DEVICES", None)
+@pytest.fixture
+def box(nvml_library: Path, tmp_path: Path) -> Box:
+    """The environment of a machine whose driver follows a scenario."""
+
+    def environment(seen: Scenario) -> dict[str, str]:
+        values = replace(seen, frozen_s=0.0).environment(nvml_library, tmp_path)
+        return {name: value for name, value in values.items() if name != "CUDA_VISIBLE_DEVICES"}
+
     return environment
 
 
-def test_a_box_without_a_gpu_is_told_what_to_do(library: Path, python: Path, tmp_path: Path):
-    text = hardware(box(library, Scenario(), tmp_path), "--interpreter", str(python))
+def test_a_box_without_a_gpu_is_told_what_to_do(box: Box, python: Path):
+    text = hardware(box(Scenario()), "--interpreter", str(python))
     assert "! The NVIDIA driver works but sees no GPU." in text
     assert "--gres=gpu:1" in text
     assert "torch 2.13.0  peft 0.21.2" in text
 
 
-def test_the_report_of_a_t4(library: Path, python: Path, tmp_path: Path):
-    text = hardware(box(library, scenario.t4, tmp_path), "--interpreter", str(python))
+def test_the_report_of_a_t4(box: Box, python: Path):
+    text = hardware(box(scenario.t4), "--interpreter", str(python))
     assert "driver    580.65.06  CUDA 13.0" in text
     assert "0 Tesla T4\n  15.0 GiB  compute capability 7.5  Turing  70 W" in text
     assert "  ✗ bf16   BF16 needs Ampere (capability 8.0) or newer" in text
@@ -72,8 +69,8 @@ def test_the_report_of_a_t4(library: Path, python: Path, tmp_path: Path):
     assert all(len(line) <= 120 for line in text.splitlines())
 
 
-def test_cuda_visible_devices_is_spelled_out(library: Path, python: Path, tmp_path: Path):
-    environment = {**box(library, scenario.eight_gpus, tmp_path), "CUDA_VISIBLE_DEVICES": "3,1"}
+def test_cuda_visible_devices_is_spelled_out(box: Box, python: Path):
+    environment = {**box(scenario.eight_gpus), "CUDA_VISIBLE_DEVICES": "3,1"}
     text = hardware(environment, "--interpreter", str(python))
     assert "CUDA_VISIBLE_DEVICES=3,1: runs started here use GPU 3, 1" in text
 
@@ -86,8 +83,8 @@ def test_cuda_visible_devices_is_spelled_out(library: Path, python: Path, tmp_pa
         (Scenario((FakeGpu(lost_after_calls=0),)), "! GPU 0 has fallen off the bus."),
     ],
 )
-def test_problems_stand_with_their_advice(library: Path, python: Path, tmp_path: Path, wrong: Scenario, sentence: str):
-    lines = hardware(box(library, wrong, tmp_path), "--interpreter", str(python)).splitlines()
+def test_problems_stand_with_their_advice(box: Box, python: Path, wrong: Scenario, sentence: str):
+    lines = hardware(box(wrong), "--interpreter", str(python)).splitlines()
     assert sentence in lines
     assert lines[lines.index(sentence) + 1].startswith("  ")
 
@@ -97,9 +94,9 @@ def test_a_missing_interpreter_is_a_line_of_the_report(tmp_path: Path):
     assert f"! {tmp_path / 'none'} does not exist: choose another interpreter." in text.replace("\n  ", " ")
 
 
-def test_json_is_one_document(library: Path, python: Path, tmp_path: Path):
+def test_json_is_one_document(box: Box, python: Path):
     gpus = (FakeGpu(name="Tesla V100-SXM2-16GB", architecture=5, capability=(7, 0), processes=(FakeProcess(1, 5),)),)
-    document = json.loads(hardware(box(library, Scenario(gpus), tmp_path), "--json", "--interpreter", str(python)))
+    document = json.loads(hardware(box(Scenario(gpus)), "--json", "--interpreter", str(python)))
     assert set(document) == {"inventory", "usable", "interpreter", "misfits"}
     assert document["usable"]["gpus"] == [0]
     assert document["usable"]["cores"] >= 1
@@ -114,18 +111,18 @@ def test_json_is_one_document(library: Path, python: Path, tmp_path: Path):
 
 @pytest.mark.parametrize(("visible", "fits"), [(None, "t4-16gb"), ("", "cpu"), ("0", "t4-16gb"), ("7", "cpu")])
 def test_a_preset_is_checked_against_the_gpus_that_a_training_would_see(
-    library: Path, tmp_path: Path, visible: str | None, fits: str
+    box: Box, visible: str | None, fits: str
 ) -> None:
-    environment = box(library, scenario.t4, tmp_path) | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    environment = box(scenario.t4) | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
     suits = {preset["name"]: preset["suits"] for preset in json.loads(tuner(environment, "presets", "list", "--json"))}
     assert [name for name in ("t4-16gb", "cpu") if suits[name]] == [fits]
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_wait_for_an_unknown_interpreter_is_told_to_a_person(
-    library: Path, python: Path, tmp_path: Path, terminal: bool
+    box: Box, python: Path, tmp_path: Path, terminal: bool
 ) -> None:
-    environment = box(library, scenario.t4, tmp_path) | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = box(scenario.t4) | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     reader, writer = os.openpty() if terminal else os.pipe()
     words = ["recommend", "--json", "--interpreter", str(python)]
     done = subprocess.run(

@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.cli.commands.test_run import WAIT, Shell
-from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import GIB, FakeGpu, FakeProcess, Scenario, Wave
 from tests.runs.queue.queue_box import QueueBox, eventually
 from tests.runs.sandbox import Fifo, fifo, wait_ended
@@ -95,15 +94,12 @@ def test_after_a_reboot_one_command_queues_the_runs_again(waiting: QueueBox) -> 
     assert json.loads(here("queue", "--json").stdout)[0]["state"] == "waiting"
 
 
-def test_a_run_gets_the_gpu_that_a_stranger_leaves_free(shell: Shell, tmp_path: Path) -> None:
+def test_a_run_gets_the_gpu_that_a_stranger_leaves_free(shell: Shell, tmp_path: Path, nvml_library: Path) -> None:
     """Two GPUs of the fake driver, one of which is taken."""
-    library = build_library(tmp_path)
-    if library is None:
-        pytest.skip(NO_COMPILER)
     full = FakeGpu(memory_used=Wave(70 * GIB), processes=(FakeProcess(4242, 70 * GIB),))
     gpus = Scenario((full, FakeGpu(memory_used=Wave(0), processes=())))
     shell.environ |= {
-        name: value for name, value in gpus.environment(library, tmp_path).items() if name not in shell.environ
+        name: value for name, value in gpus.environment(nvml_library, tmp_path).items() if name not in shell.environ
     }
     script = shell.script("import os; print('GPU', os.environ['CUDA_VISIBLE_DEVICES'])")
     queued = shell("run", "--when-free", "--", sys.executable, script)

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.cli.commands.test_run import Shell, line_of, shell
-from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import GIB, FakeGpu, FakeProcess, Scenario, Wave
 from tests.runs.sandbox import wait_ended
 from tuner_tui.runs.read.status import read_status
@@ -77,14 +76,6 @@ def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None
         assert not read_status(folder).live
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = build_library(tmp_path_factory.mktemp("nvml"))
-    if built is None:
-        pytest.skip(NO_COMPILER)
-    return built
-
-
 def with_gpus(shell: Shell, library: Path, *gpus: FakeGpu) -> None:
     seen = Scenario(gpus).environment(library, shell.home)
     shell.environ |= {name: seen[name] for name in ("LD_LIBRARY_PATH", "FAKE_NVML_SCENARIO")}
@@ -105,9 +96,9 @@ TAKEN = FakeGpu(memory_used=Wave(60 * GIB), processes=(FakeProcess(None, 59 * GI
     ids=["no GPUs", "several processes", "GPUs in use"],
 )  # fmt: skip
 def test_trials_side_by_side_need_a_free_gpu_each(
-    tuner: Shell, library: Path, gpus: tuple[FakeGpu, ...], words: tuple[str, ...], sentence: str
+    tuner: Shell, nvml_library: Path, gpus: tuple[FakeGpu, ...], words: tuple[str, ...], sentence: str
 ) -> None:
-    with_gpus(tuner, library, *gpus)
+    with_gpus(tuner, nvml_library, *gpus)
     done = tuner("tune", "--parallel", *words, *START, "--", *LOOP)
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
@@ -123,8 +114,8 @@ def test_a_script_that_is_not_there_makes_no_folder(tuner: Shell) -> None:
 
 @pytest.mark.full
 @pytest.mark.train
-def test_an_interrupt_or_the_death_of_the_tuner_leaves_no_trial_on_any_gpu(tuner: Shell, library: Path) -> None:
-    with_gpus(tuner, library, FREE, FREE)
+def test_an_interrupt_or_the_death_of_the_tuner_leaves_no_trial_on_any_gpu(tuner: Shell, nvml_library: Path) -> None:
+    with_gpus(tuner, nvml_library, FREE, FREE)
     words = ("tune", "--parallel", "--json", "--most-minutes", "25", *NO_WORKERS, "--", *SLOW_LOOP)
     process = tuner.start(*words)
     entries = [json.loads(line_of(process.stdout)) for _ in range(5)]

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import FakeGpu, Scenario, Wave
 from tests.runs.queue.queue_box import QueueBox, eventually, fake_gpus
 from tuner_tui.core.procfs import all_processes, read_command_line
@@ -40,13 +39,10 @@ RUNS, KILLS = 14, 9
 
 @pytest.mark.full
 def test_a_sweep_survives_kills_of_the_waiter_and_of_supervisors(
-    box: QueueBox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    box: QueueBox, tmp_path: Path, nvml_library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = build_library(tmp_path)
-    if library is None:
-        pytest.skip(NO_COMPILER)
     idle = FakeGpu(memory_used=Wave(0), processes=())
-    for name, value in Scenario((idle, idle)).environment(library, tmp_path).items():
+    for name, value in Scenario((idle, idle)).environment(nvml_library, tmp_path).items():
         monkeypatch.setenv(name, value)
     script, places = tmp_path / "train.py", tmp_path / "places"
     script.write_text(TRAINING)
