@@ -72,11 +72,10 @@ def _start_line(job: BuiltinJob | CommandJob, command: Sequence[str]) -> str:
 
 
 def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation, resolved: Resolved) -> str:
-    modelled = modelled_job(job)
+    modelled, named = modelled_job(job), named_model(job)
     if trains_other_task(job):
-        return "your command" if modelled is None else modelled.model
+        return named or "your command"
     if modelled is None:
-        named = named_model(job)
         unnamed = "your command; its model and task are unknown (--model, --task)"
         return f"{named}; its task is unknown (--task)" if named else unnamed
     whose = ", the default job" if job == DEFAULT_JOB else ""

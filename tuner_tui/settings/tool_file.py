@@ -220,21 +220,21 @@ def _with_sources(
         entry = rf"[\"']{re.escape(training.model)}[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']"
         named = re.search(entry, source_of(program))
         training = training if named is None else replace(training, model=named[1])
-    if program and "precision" not in {*settings, *imported.left_open} and (casts := _type_of_autocast(program)):
-        settings, sources = {**settings, "precision": casts}, {**sources, "precision": program.name}
+    for name, value in () if program is None else _settings_of_calls(source_of(program)):
+        if program is not None and name not in {*settings, *imported.left_open}:
+            settings, sources = {**settings, name: value}, {**sources, name: program.name}
     return {**settings, **_of_global_batch(settings, training, flat, program)}, training, sources
 
 
-def _type_of_autocast(program: Path) -> str | None:
-    """The type that all calls of `autocast` in a program have, float16 by default where it scales the loss."""
-    source = source_of(program)
-    calls = pattern_of("autocasts").findall(source)
-    types = {word for call in calls for word in re.findall(r"\b(?:bfloat16|float16|half)\b", call) or ["float16"]}
-    if len(types) != 1 or any(map(pattern_of("autocast_of_unknown_type").search, calls)):
-        return None
-    return (
-        "bf16" if types == {"bfloat16"} else "fp16" if "float16" in "".join(calls) or "GradScaler(" in source else None
-    )
+def _settings_of_calls(source: str) -> Iterator[tuple[str, Value]]:
+    """What all calls for loaders and for `autocast` say: float16 by default where a program scales its loss."""
+    calls, workers = (pattern_of(name).findall(source) for name in ("autocasts", "workers_of_source"))
+    if len({*workers}) == 1 and workers[0].isdecimal() and not pattern_of("trainer").search(source):
+        yield "dataloader_num_workers", int(workers[0])
+    types = {word for call in calls for word in re.findall(r"\b(?:bfloat16|float16|half)\b", call) or ["default"]}
+    is_known = len(types) == 1 and not any(map(pattern_of("autocast_of_unknown_type").search, calls))
+    if is_known and (types != {"default"} or "GradScaler(" in source):
+        yield "precision", "bf16" if types == {"bfloat16"} else "fp16"
 
 
 def _notes_on_files(

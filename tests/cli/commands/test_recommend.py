@@ -259,6 +259,15 @@ def test_a_command_and_the_model_that_it_names(call: Call) -> None:
     assert "For your command; its model and task are unknown" in plain
     assert all(part not in plain for part in ("per_device_train_batch_size", "learning_rate", "Effective batch"))
     assert "causal language modelling with Qwen/Qwen2.5-7B" in call(*words[1:]).stdout
+    of_images = (
+        "--",
+        "accelerate",
+        "launch",
+        "train_text_to_image_lora.py",
+        "--pretrained_model_name_or_path",
+        "acme/pond-v1",
+    )
+    assert "For acme/pond-v1" in call(*of_images).stdout
 
 
 def test_the_batch_line_says_what_the_file_leaves_open(call: Call, tmp_path: Path) -> None:
