@@ -65,7 +65,7 @@ def test_each_gpu_names_its_job() -> None:
 def test_a_snapshot_has_gpus_host_and_jobs() -> None:
     seen = "\n".join(plain_text(row) for row in snapshot_rows(view(), 120))
     for part in (
-        "GPUs · 8 × H100 80GB HBM3", "GPU 4: at its power cap", " 7  ✗ lost 4 min", "RAM", "4+32+1",
+        "GPUs · 8 × H100 80GB HBM3", "GPU 4: at its power cap", " 7  ✗ lost 4 min", "RAM", "4, 32 workers",
         "r007 llama-1b-sft  1,240/9,000 · 14 %", "not visible from here", "cpu_train.py",
     ):  # fmt: skip
         assert part in seen

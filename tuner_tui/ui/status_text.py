@@ -151,9 +151,8 @@ def idle_line(state: UiState) -> str:
     if state.loaded is None:
         return READING
     live = live_elsewhere(state)
-    first = (
-        "No run open" if state.recent or state.loaded.named else "tuner-tui sets up, starts and watches training runs"
-    )
+    is_new = not state.recent and not state.loaded.named
+    first = "tuner-tui sets up, starts and watches training runs" if is_new else "No run open"
     first = first if live is None else f"{recent_text(live, LEAST_TITLE)}{OPEN_IT}"
     return f"{first} · {': '.join(_next_key(state.loaded))}"
 

@@ -88,7 +88,7 @@ def test_a_job_on_a_gpu_has_its_workers_and_its_memory(machine: Place) -> None:
     job = next(job for job in view.jobs if job.gpus)
     assert [process.pid for process in job.processes] == [7, 8]
     assert (job.gpus, job.gpu_memory_bytes, job.user) == ((0,), 8, getpass.getuser())
-    assert job.role == "1+1"
+    assert job.role == "1, 1 worker"
 
 
 def test_secrets_of_a_command_line_are_not_shown(machine: Place) -> None:

@@ -90,12 +90,10 @@ class WatchedJob(Struct, frozen=True):
 
     @property
     def role(self) -> str:
-        """How many processes have which role: `8+64+1` trainers, loader workers and others; `1` for a single one."""
+        """How many trainers and loader workers there are: `8, 64 workers`; all processes where none is a trainer."""
         roles = [process.role for process in self.processes]
-        counts = [roles.count("main"), roles.count("worker"), roles.count("other")]
-        while len(counts) > 1 and not counts[-1]:
-            counts.pop()
-        return "+".join(map(str, counts)) if counts[0] else str(len(roles))
+        workers = roles.count("worker")
+        return f"{roles.count('main') or len(roles)}" + f", {workers} worker{'s' * (workers != 1)}" * bool(workers)
 
 
 class MachineView(Struct, frozen=True):
