@@ -20,6 +20,7 @@ from tuner_tui.view.charts import (
     Mark,
     area_lines,
     axis_end,
+    axis_labels,
     axis_range,
     blocks,
     curve_rows,
@@ -136,6 +137,12 @@ def test_axes_carry_their_ends() -> None:
 def test_a_tall_chart_has_more_labels_with_equal_digits() -> None:
     rows = [row.split("┤")[0].strip() for row in texts(loss(240), height=18) if "┤" in row]
     assert rows == ["2.0", "1.8", "1.6", "1.4", "1.2", "1.0"]
+
+
+def test_labels_of_an_axis_have_one_prefix() -> None:
+    assert axis_labels([0.0, 30_000.0, 60_000.0], f.significant) == ["0", "30k", "60k"]
+    assert axis_labels([800.0, 1_000.0, 1_200.0], f.significant) == ["0.8k", "1.0k", "1.2k"]
+    assert axis_labels([0.0, 4e-5], f.exponent) == ["0", "4.0e-05"]
 
 
 def test_amounts_stand_on_zero() -> None:

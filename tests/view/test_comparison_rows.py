@@ -75,7 +75,7 @@ def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
     shown = texts(two_jobs(), 120)
     assert any("train different jobs" in row for row in shown)
     assert any(row.startswith("Settings: no known difference") for row in shown)
-    assert not any("loss over samples" in row for row in shown)
+    assert not any("Loss over samples" in row for row in shown)
     assert any(row.startswith("model  bert-base-uncased  gpt2") for row in shown), "what differs, not all of both"
     assert not any(row.startswith("job") for row in shown)
 
@@ -83,7 +83,7 @@ def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
 def test_one_run_without_losses_leaves_the_other_curve() -> None:
     runs = two_runs()
     shown = texts(runs._replace(curves=((), runs.curves[1])), 76)
-    assert any(row.startswith("loss over samples") for row in shown)
+    assert any(row.startswith("Loss over samples") for row in shown)
 
 
 def test_of_two_commands_the_words_that_differ_are_shown() -> None:

@@ -249,7 +249,7 @@ ROOM_FOR_MIDDLE, ROOM_FOR_GRID = 5, 12
 GRID = (4, 5)
 """How many parts the y axis of a tall chart may have."""
 NARROWEST_CURVES = 8
-MOST_DIGITS = 9
+MOST_DIGITS, PREFIXES = 9, {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 YOUNG = 4
 """The x axis ends with what is planned if that is at most so many times the round number above the last x."""
 FEW_POINTS, POINT = 5, "●"
@@ -327,15 +327,23 @@ def axis_levels(low: float, high: float, counts: Sequence[int]) -> list[float]:
 
 
 def axis_labels(values: Sequence[float], number: Callable[[float | None], str]) -> list[str]:
-    """Return the values as `number` writes them; plain numbers all with the fewest digits after the point that do."""
+    """Return the values as `number` writes them; plain numbers all with the fewest digits after the point that do.
+
+    They have the prefix of the largest: `60k`, `45k`, `30k`.
+    """
     texts = [number(value) if value else "0" for value in values]
-    if not "".join(texts).replace(".", "").replace("-", "").isdigit():
+    if not "".join(texts).translate(dict.fromkeys(map(ord, "-.kMGT"))).isdigit():
         return texts
-    slack = (max(values) - min(values)) / 1000
-    fixed = ([f"{value:.{digits}f}" for value in values] for digits in range(MOST_DIGITS))
-    return next(
-        (each for each in fixed if all(abs(float(t) - v) <= slack for t, v in zip(each, values, strict=True))), texts
+    largest = number(max(values))[-1:]
+    prefix, scale = (largest, PREFIXES[largest]) if largest in PREFIXES else ("", 1.0)
+    scaled, slack = [value / scale for value in values], (max(values) - min(values)) / scale / 1000
+    fixed = ([f"{value:.{digits}f}" for value in scaled] for digits in range(MOST_DIGITS))
+    exact = (
+        each
+        for each in fixed
+        if all(abs(float(text) - value) <= slack for text, value in zip(each, scaled, strict=True))
     )
+    return [text + prefix * bool(value) for text, value in zip(next(exact, texts), values, strict=True)]
 
 
 def legend(title: str, curves: Sequence[Curve], width: int) -> Line:

@@ -148,7 +148,7 @@ def _plot(scene: ComparisonScene, width: int, height: int) -> list[Line]:
     if width < PLOT_COLUMNS or all(len(curve.xs) < 2 for curve in curves):
         return []
     axes = Axes(significant, max(x for curve in curves for x in curve.xs), "samples")
-    return list(curve_rows(legend("loss over samples", curves, width), curves, axes, width, height))
+    return list(curve_rows(legend("Loss over samples", curves, width), curves, axes, width, height))
 
 
 def _head(scene: ComparisonScene, width: int) -> list[Line]:
