@@ -58,10 +58,10 @@ async def test_a_remedy_that_did_not_help_is_taken_back_with_one_key() -> None:
     async with on_screen(busy_box(view=remedied("more-workers", "data-wait"))) as pilot:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 2, "U")
         assert "Taken back: workers 8 → 2. t tries it; u undoes it." in said(pilot)
-        await press_until(pilot, lambda: "those of before workers 2 → 8 already" in said(pilot), "U")
+        await press_until(pilot, lambda: "already those before workers 2 → 8" in said(pilot), "U")
         await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "u")
     async with on_screen(busy_box()) as pilot:
-        await press_until(pilot, lambda: "not started with a remedy" in said(pilot), "U")
+        await press_until(pilot, lambda: "started without a remedy" in said(pilot), "U")
 
 
 async def test_a_batch_that_ran_out_of_memory_is_not_taken_back_without_a_word() -> None:
