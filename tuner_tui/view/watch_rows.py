@@ -67,7 +67,7 @@ COLUMNS = (
     JobColumn("cpu", "CPU %", 7, 0, lambda row, now_s: f.integer(row.cpu_pct)),
     JobColumn("rss", "RSS", 9, 64, lambda row, now_s: f.short_size(row.rss_bytes)),
     JobColumn("age", "age", 8, 72, lambda row, now_s: format_age(row.started_s, now_s)),
-    JobColumn("crew", "processes", 14, 104, lambda row, now_s: row.role),
+    JobColumn("crew", "processes", 15, 104, lambda row, now_s: row.role),
 )
 """`sm` is the share of its GPUs' time, `crew` the number of trainers and of loader workers."""
 SORTS: tuple[tuple[str, Callable[[WatchedJob], float]], ...] = (
