@@ -286,6 +286,12 @@ def test_the_package_that_lacks_a_name_is_one_of_those_that_do_not_fit() -> None
     assert finding.remedies[0].title.startswith("bring torch, transformers to")
 
 
+def test_the_caller_of_a_package_is_one_of_those_that_do_not_fit() -> None:
+    stack = frames(PROGRAM, "@setfit/trainer.py:__init__|rims(oven)", "@transformers/rims.py:call|oven=self.oven")
+    (finding,) = read(f"{stack}AttributeError: 'RimTrainer' object has no attribute 'oven'")
+    assert "transformers, setfit" in " ".join(remedy.title for remedy in finding.remedies)
+
+
 def test_a_package_that_is_not_passed_an_argument_is_of_another_release() -> None:
     stack = frames(
         PROGRAM, "@transformers/oven.py:turn|rim.on_turn(**rims)", "@spam/rim.py:on_turn|rim = kwargs['rim']"

@@ -111,14 +111,15 @@ def failing_package(failure: Failure) -> str | None:
 
 
 def mismatched_packages(failure: Failure) -> tuple[str, ...]:
-    """The packages whose releases do not fit: those that it names, and the innermost that the program calls."""
+    """The packages whose releases do not fit: those that it names, and the innermost of the calls, two in all."""
     wrapped = failure.message.partition("because of the following error")[2]
     named = [name.lower() for name in named_groups("libraries", wrapped or failure.headline)]
     document = read_data_file(FILE)
     named += islice((name for name, form in document["classes-of"].items() if re.search(form, failure.headline)), 1)
     files = (frame.file for part in (failure.calls, failure.frames) for frame in takewhile(is_foreign, reversed(part)))
     inner = (name for file in files for name in named_groups("installed", file) if name not in document["messengers"])
-    packages = tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or named_groups("owners", failure.headline)
+    called = islice(dict.fromkeys(inner), max(1, 2 - len(named)))
+    packages = tuple(dict.fromkeys((*named, *called)))[:3] or named_groups("owners", failure.headline)
     # A package that is run from a clone of its repository, of which the program itself is no part.
     clones = [names for frame in failure.frames if (names := named_groups("clone", frame.file.replace("\\", "/")))]
     return packages or next((names for names in reversed(clones) if names != clones[0]), ())
