@@ -144,7 +144,7 @@ def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> Loa
         return _load_safely(files[name_or_path])
     near = closest_match(name_or_path, files)
     alike = [near] if near else [name for name in files if name_or_path and name_or_path.lower() in name]
-    hint = f"; did you mean {', '.join(map(repr, alike))}?" if alike else "; `tuner-tui presets list` shows all"
+    hint = f"; did you mean {', '.join(map(repr, alike))}?" if alike else "; `tuner-tui presets list` shows all presets"
     raise PresetError(f"no preset or configuration file '{shorten_text(name_or_path)}'{hint}")
 
 
