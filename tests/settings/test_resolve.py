@@ -192,7 +192,7 @@ def test_notes_of_the_files_are_kept(tmp_path):
     preset.write_text("seed: 1\ngroup_by_length: true\n")
     project.write_text("seed: 1\nhub_token: x\n")
     notes = resolve_training(LaunchOptions(str(preset), project=project)).notes
-    assert [note.partition(" ")[0] for note in notes] == ["group_by_length", "which", f"{project}:"]
+    assert [note.partition(" ")[0] for note in notes] == ["group_by_length", "the", f"{project}:"]
 
 
 def test_the_opened_file_of_a_tool_wins_over_the_project_file(tmp_path):

@@ -198,10 +198,11 @@ def _with_sources(
         settings = imported.settings if dialect.of_launcher else settings  # it is given to other commands as well
     if has_command and dialect.name == HF and not file.words:  # what scripts call a setting, with one such key
         settings = {**read_settings(dialects()["own-script"], file.values).settings, **settings}
+    flat, program = flatten(file.values), program_of(file.words or training.command, path)
     if form_of_file(path) != "python" and not file.words:
-        settings = settings_of_sources(settings, training, flatten(file.values), path)
-        if (script := program_of(training.command, path)) is not None:
-            sources |= dict.fromkeys(settings.keys() - imported.settings.keys() - sources.keys(), script.name)
+        settings = settings_of_sources(settings, training, flat, path)
+        origin = None if program is None else program.name
+        sources |= dict.fromkeys(settings.keys() - imported.settings.keys() - sources.keys(), origin or path.name)
     if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
         settings = {**settings, **_of_launcher(training)}
     by_source = gpus_of_program(file.words or training.command, path, "gpus" in training.stated)
@@ -210,30 +211,34 @@ def _with_sources(
     halves = [training.stated.get(f"{half}_length") for half in ("input", "output")]
     if None not in halves and settings.get("max_length") in halves and training.task != "seq2seq":
         settings = {name: value for name, value in settings.items() if name != "max_length"}  # a sample has both
-    flat, program = flatten(file.values), program_of(file.words or training.command, path)
-    made = {*map("".join, pattern_of("optimizer_of_source").findall(source_of(program)))} if program else set()
-    if program and len(made) == 1 and not {"optim"} & {*settings, *training.stated, *imported.left_open}:
-        read = read_settings(dialects()["own-script"], {"optimizer.type": made.pop()})
-        settings, sources = {**read.settings, **settings}, sources | dict.fromkeys(read.settings, program.name)
-        training = replace(training, stated={**read.foreign, **training.stated})
-    if training.model and program and "/" not in training.model:  # a short name of the program's own
+    if program is None:
+        return {**settings, **_of_global_batch(settings, training, flat, program)}, training, sources
+    source, known = source_of(program), {*settings, *training.stated, *imported.left_open}
+    said = read_settings(dialects()["own-script"], dict(_values_of_calls(source)))
+    read = {name: value for name, value in said.settings.items() if name not in known}
+    settings, sources = {**read, **settings}, sources | dict.fromkeys(read, program.name)
+    stated = {name: value for name, value in said.foreign.items() if name not in known}
+    training = replace(training, stated={**stated, **training.stated})
+    if training.model and "/" not in training.model:  # a short name of the program's own
         entry = rf"[\"']{re.escape(training.model)}[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']"
-        named = re.search(entry, source_of(program))
+        named = re.search(entry, source)
         training = training if named is None else replace(training, model=named[1])
-    for name, value in () if program is None else _settings_of_calls(source_of(program)):
-        if program is not None and name not in {*settings, *imported.left_open}:
-            settings, sources = {**settings, name: value}, {**sources, name: program.name}
     return {**settings, **_of_global_batch(settings, training, flat, program)}, training, sources
 
 
-def _settings_of_calls(source: str) -> Iterator[tuple[str, Value]]:
-    """What all calls for loaders and for `autocast` say: float16 by default where a program scales its loss."""
-    calls, workers = (pattern_of(name).findall(source) for name in ("autocasts", "workers_of_source"))
-    if len({*workers}) == 1 and workers[0].isdecimal() and not pattern_of("trainer").search(source):
-        yield "dataloader_num_workers", int(workers[0])
-    types = {word for call in calls for word in re.findall(r"\b(?:bfloat16|float16|half)\b", call) or ["default"]}
-    is_known = len(types) == 1 and not any(map(pattern_of("autocast_of_unknown_type").search, calls))
-    if is_known and (types != {"default"} or "GradScaler(" in source):
+def _values_of_calls(source: str) -> Iterator[tuple[str, Any]]:
+    """What a program's only optimizer, all its loaders and all its calls of `autocast` say."""
+    on_gpu = "|".join(pattern_of("true_on_gpu").findall(source)) or "True"
+    source = re.sub(rf"\benabled\s*=\s*(?:{on_gpu})(?=\s*[,)])", "enabled=True", source)
+    optimizers = {*map("".join, pattern_of("optimizer_of_source").findall(source))}
+    workers, casts = ({*pattern_of(name).findall(source)} for name in ("workers_of_source", "autocasts"))
+    if len(optimizers) == 1:
+        yield "optimizer.type", optimizers.pop()
+    if len(workers) == 1 and min(workers).isdecimal() and not pattern_of("trainer").search(source):
+        yield "num_workers", int(workers.pop())
+    types = {word for cast in casts for word in re.findall(r"\b(?:bfloat16|float16|half)\b", cast) or ["default"]}
+    is_known = len(types) == 1 and not any(map(pattern_of("autocast_of_unknown_type").search, casts))
+    if is_known and (types != {"default"} or "GradScaler(" in source):  # which half the default of a GPU needs
         yield "precision", "bf16" if types == {"bfloat16"} else "fp16"
 
 
