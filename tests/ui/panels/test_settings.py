@@ -98,6 +98,14 @@ async def test_an_error_is_shown_the_moment_it_is_one_and_is_not_taken() -> None
         await press_until(pilot, lambda: value(pilot, BATCH) == 8, "enter")
 
 
+async def test_tab_edits_one_number_after_another() -> None:
+    async with on_screen(FakeBox(), (80, 24)) as pilot:
+        await pilot.press("1", "enter", *"32", "tab", *"2", "tab")
+        await until(pilot, lambda: (value(pilot, BATCH), value(pilot, "gradient_accumulation_steps")) == (32, 2))
+        assert cursor_on(pilot) == "precision"
+        assert not app_of(pilot).main.query_one(ValueInput).has_class("-shown"), "it has a list of its own"
+
+
 async def test_slash_finds_a_field_to_switch_or_empty() -> None:
     async with on_screen(FakeBox()) as pilot:
         await press_until(pilot, lambda: value(pilot, "torch_compile"), "slash", *"compile", "enter", "space")

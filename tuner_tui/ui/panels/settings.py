@@ -186,21 +186,22 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 class ValueInput(LineInput):
     """A one-line input over the value that is edited.
 
-    `accept` gets the text and by how many fields the cursor then moves, `cancel` is called where editing is given up.
+    `accept` gets the text, by how many fields the cursor then moves, and whether the field there is edited, too;
+    `cancel` is called where editing is given up.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["edit"]]
 
-    def __init__(self, accept: Callable[[str, int], None], cancel: Callable[[], None], *, id: str) -> None:
+    def __init__(self, accept: Callable[[str, int, bool], None], cancel: Callable[[], None], *, id: str) -> None:
         super().__init__(id=id)
         self._accept = accept
         self._cancel = cancel
 
     async def action_submit(self) -> None:
-        self._accept(self.value, 0)
+        self._accept(self.value, 0, False)
 
-    def action_accept(self, then: int) -> None:
-        self._accept(self.value, then)
+    def action_accept(self, then: int, edits: bool = False) -> None:
+        self._accept(self.value, then, edits)
 
     def action_cancel(self) -> None:
         self._cancel()
@@ -442,7 +443,7 @@ class SettingsPanel(Vertical):
         self.post_message(ValueTyped(spec.name, text if right else None))
         return right
 
-    def _accept(self, text: str, then: int) -> None:
+    def _accept(self, text: str, then: int, edits: bool) -> None:
         spec = self.spec
         if self._doing == "editing" and spec is not None:
             if not self._check(text):
@@ -450,5 +451,8 @@ class SettingsPanel(Vertical):
             self.post_message(SettingEdited(spec.name, text))
         elif self._doing == "finding" and text and not self._find(text):
             return
-        self._close()
         self.list.cursor += then
+        if edits and self.spec is not None and self.spec.kind not in ("bool", "choice"):
+            self.action_edit()  # the input keeps the focus, as to lose it gives up what is edited
+        else:
+            self._close()
