@@ -208,9 +208,9 @@ def _with_sources(
     by_source = gpus_of_program(file.words or training.command, path, "gpus" in training.stated)
     training = replace(training, stated={**training.stated, **by_source})
     training = _with_stated(training, settings, imported.foreign)
-    halves = [training.stated.get(f"{half}_length") for half in ("input", "output")]
-    if None not in halves and settings.get("max_length") in halves and training.task != "seq2seq":
-        settings = {name: value for name, value in settings.items() if name != "max_length"}  # a sample has both
+    halves = [part for half in ("input", "output") if isinstance(part := training.stated.get(f"{half}_length"), int)]
+    if len(halves) > 1 and settings.get("max_length", halves[0]) in halves and training.task != "seq2seq":
+        settings = {**settings, "max_length": sum(halves)}  # a sample has both
     if program is None:
         return {**settings, **_of_global_batch(settings, training, flat, program)}, training, sources
     source, known = source_of(program), {*settings, *training.stated, *imported.left_open}
