@@ -73,7 +73,7 @@ def find_script(path: Path, marker: str, shown: Shown) -> Path | None:
     """The script near the file whose source has `marker` and that is `shown` to read the file.
 
     Of several in a folder, the one that names the file counts, then the only one with a word of training in its name,
-    then the only one that a text starts. None if several are as likely.
+    then the only one that the first text with such a command starts. None if several are as likely.
     """
     scripts, text = find_scripts(path, marker, shown), read_source(path)
     named = [script for script in scripts if re.search(rf"\b{re.escape(script.name)}\b", text)]  # in its comments
@@ -83,10 +83,12 @@ def find_script(path: Path, marker: str, shown: Shown) -> Path | None:
         if len(certain) == 1:
             return next(iter(certain))
     texts = (read_source(text_file) for text_file in (texts_above(path, whole=False) if scripts else ()))
-    commands = "\n".join(pattern_of("comment_line").sub("", text) for text in texts)
     starts = r"python[\d.]*[ ]+(?:[\w./-]*/)?"
-    started = [script for script in likely or scripts if re.search(rf"{starts}{re.escape(script.name)}\b", commands)]
-    return started[0] if len(started) == 1 else None
+    for commands in (pattern_of("comment_line").sub("", text) for text in texts):
+        started = [part for part in likely or scripts if re.search(rf"{starts}{re.escape(part.name)}\b", commands)]
+        if started:
+            return started[0] if len(started) == 1 else None
+    return None
 
 
 def reads_keys(path: Path, values: Mapping[str, Any], of_trainer: Collection[str]) -> Shown:
