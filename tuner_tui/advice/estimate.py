@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,7 +39,14 @@ from tuner_tui.memory.calibration import MeasuredRun, UnmeasuredBatch, calibrate
 from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, training_code
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import download_hint, known_shape, modelled_job, read_config
+from tuner_tui.memory.model_shape import (
+    download_hint,
+    known_shape,
+    modelled_job,
+    read_config,
+    trains_other_task,
+    unknown_task,
+)
 from tuner_tui.memory.trace import (
     TIMEOUT_S,
     MemoryTrace,
@@ -52,12 +59,16 @@ from tuner_tui.memory.trace import (
 )
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
-from tuner_tui.settings.command_training import own_settings
+from tuner_tui.settings.command_training import own_settings, uses_pytorch
 from tuner_tui.settings.distributed import Sharding
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, Task, named_model
 from tuner_tui.settings.model import Resolved, Settings
 
 UNNAMED_MODEL = "An estimate needs the model and task of the command: name them (e on the screen, --model and --task)."
+OTHER_TRAINING = (
+    f"The memory model does not know this training: it covers {', '.join(get_args(Task))} with models of "
+    "Transformers in PyTorch. Run it for a few steps to measure its memory."
+)
 UNMEASURED_IMPORTS = "unknown until the memory of importing torch is measured"
 MICRO = "per_device_train_batch_size"
 
@@ -178,12 +189,24 @@ class JobMemoryEstimator(Struct, frozen=True):
         return calibrated if most is None else replace(calibrated, samples=max(1, most // self.processes))
 
 
+def is_other_training(job: Job) -> bool:
+    """Whether the memory model does not cover what is trained: another task, or without PyTorch."""
+    uses_another = isinstance(job, CommandJob) and not uses_pytorch(job.command, Path(job.cwd or ""))
+    return uses_another or (modelled_job(job) is None and trains_other_task(job))
+
+
+def _unmodelled(job: Job) -> TraceError:
+    """Why nothing is estimated: another training, or one of an unknown task or model."""
+    model = named_model(job)
+    return TraceError(OTHER_TRAINING if is_other_training(job) else unknown_task(model) if model else UNNAMED_MODEL)
+
+
 def estimate_by_trace(
     target: TrainingTarget, settings: Settings, before: Callable[[], float | None] = lambda: None
 ) -> MemoryEstimate:
     """The estimate, by a trace where nothing else is known, which `before` gives an end. Raises `TraceError`."""
     if (job := modelled_job(target.job)) is None:
-        raise TraceError(UNNAMED_MODEL)
+        raise _unmodelled(target.job)
     code = training_code_of(target.job, target.interpreter)
     estimator = JobMemoryEstimator(job, target.device, target.processes, target.interpreter, code=code)
     if (best := estimator.at_once(settings)) is not None:
@@ -300,7 +323,7 @@ class MemoryEstimator:
         """Where the memory of the peak goes, by a trace that takes seconds, else by formula. Raises `TraceError`."""
         job = modelled_job(request.job)
         if job is None:
-            raise TraceError(UNNAMED_MODEL)
+            raise _unmodelled(request.job)
         settings, target = _settings(request), _target(request)
         device = training_device(target, _host_limit(request, target), cached_only=True)
         title = f"{job.model} · micro batch {settings.per_device_train_batch_size}"

@@ -267,7 +267,9 @@ def test_a_command_and_the_model_that_it_names(call: Call) -> None:
         "--pretrained_model_name_or_path",
         "acme/pond-v1",
     )
-    assert "For acme/pond-v1" in call(*of_images).stdout
+    shown = call(*of_images).stdout
+    assert "For acme/pond-v1" in shown
+    assert "The memory model does not know this training" in shown
 
 
 def test_the_batch_line_says_what_the_file_leaves_open(call: Call, tmp_path: Path) -> None:

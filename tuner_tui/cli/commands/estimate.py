@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
@@ -15,11 +14,13 @@ from msgspec import structs
 from msgspec.structs import asdict
 
 from tuner_tui.advice.estimate import (
+    OTHER_TRAINING,
     DataOutlook,
     EstimateRequest,
     JobMemoryEstimator,
     MemoryEstimator,
     MemoryOutlook,
+    is_other_training,
     training_device,
 )
 from tuner_tui.advice.preflight import offload_checks
@@ -37,11 +38,10 @@ from tuner_tui.cli.options import AsJson, MemoryLimit
 from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.memory.estimate import MemoryEstimate
-from tuner_tui.memory.model_shape import assumes_task, modelled_job, trains_other_task, unknown_task
+from tuner_tui.memory.model_shape import assumes_task, modelled_job, unknown_task
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
-from tuner_tui.settings.command_training import uses_pytorch
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, Task, named_model
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
@@ -158,13 +158,8 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
     """Return the job whose memory is estimated. Raises `SettingsError` if its model is not known."""
 
     modelled = modelled_job(job)
-    is_other = job is not None and modelled is None and trains_other_task(job)
-    is_other = is_other or (isinstance(job, CommandJob) and not uses_pytorch(job.command, Path(job.cwd or "")))
-    if model is None and is_other:
-        raise SettingsError(
-            f"The memory model does not know this training: it covers {', '.join(get_args(Task))} with models of "
-            "Transformers in PyTorch. Run it for a few steps to measure its memory."
-        )
+    if model is None and job is not None and is_other_training(job):
+        raise SettingsError(OTHER_TRAINING)
     job = modelled or job
     if model is None and isinstance(job, CommandJob):
         if (unclear := named_model(job)) is not None:

@@ -40,7 +40,8 @@ def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dic
         texts = (_text(value) for leaf in leaves for value in _values(flat, leaf))
         stating = next((text for text in texts if text is not None), None)
         is_class = name != "data_class" or not str(stating)[0].isdigit()
-        if stating is not None and is_class and (name != "architecture" or model is None):
+        is_name = name != "architecture" or (model is None and not str(stating).endswith(CONFIGURATIONS))
+        if stating is not None and is_class and is_name:
             stated[name] = stating
     counts = {"all": 0, "tasks": 0, "node": 0, "nodes": 0, "copies": 0}
     for row in words_of("gpus"):
@@ -68,13 +69,7 @@ def _text(value: object) -> str | int | None:
     if not isinstance(value, str | int | float) or str(value).lower() in NO_VALUES or to_fill_in(value):
         return None
     text = f"{value:.6g}" if isinstance(value, float) else str(value).strip("'\"")
-    return (
-        None
-        if TEMPLATE.search(text) or text.endswith(CONFIGURATIONS)
-        else int(text)
-        if text.isdecimal()
-        else shorten_text(text, LONGEST)
-    )
+    return None if TEMPLATE.search(text) else int(text) if text.isdecimal() else shorten_text(text, LONGEST)
 
 
 def _count(value: object, ids: bool) -> int | None:
