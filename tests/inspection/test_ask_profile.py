@@ -190,7 +190,7 @@ def test_a_profiler_that_the_training_starts_meanwhile_is_not_disturbed(processe
 
 def test_a_training_that_makes_no_more_steps(processes: Processes) -> None:
     process = training(processes, "-c", LOOP + "steps(9)\nimport time\ntime.sleep(600)")
-    assert ask(process, patience_s=1.0).refusal == "it makes no steps"
+    assert ask(process, patience_s=1.0).refusal == "it finishes no steps"
 
 
 def test_a_training_that_ends_while_it_is_recorded(processes: Processes) -> None:

@@ -261,7 +261,7 @@ async def test_a_run_that_ended_without_an_error_is_shown_to_its_end() -> None:
     box.output = tuple(f"step {n}" for n in range(99))
     async with on_screen(box, (80, 24)) as pilot:
         await until(pilot, lambda: app_of(pilot).main.log_window is not None)
-        await press_until(pilot, lambda: "The output names no error; this is its end." in said(pilot), "E")
+        await press_until(pilot, lambda: "The output contains no error; this is its end." in said(pilot), "E")
         assert app_of(pilot).main.query_one(OutputPanel).following
         assert "“" not in screen_text(pilot.app)
 

@@ -62,7 +62,7 @@ def test_a_run_with_a_remedy_says_whether_it_helped_and_how_to_take_it_back() ->
     shown = scene(context=replace(CONTEXT, remedy=outcome))
     for width in (80, 120):
         assert "Remedy gradient checkpointing on since r006, not as expected: 31 % slower." in lines(shown, width)
-    assert ("U", "take the remedy back") in next_keys(shown._replace(can_take_back=True))
+    assert ("U", "undo the remedy") in next_keys(shown._replace(can_take_back=True))
     assert "U" not in dict(next_keys(shown))  # it was taken back
 
 

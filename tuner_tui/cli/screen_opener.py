@@ -132,7 +132,8 @@ def resolve_name(name: str | None) -> tuple[str | None, Path | None]:
         from tuner_tui.cli.commands import nearest_command
 
         command = nearest_command(name, preset_names())
-        hint = f"; did you mean the command `tuner-tui {command}`?" if command else "".join(str(error).partition("; ")[1:])
+        near = "".join(str(error).partition("; ")[1:])
+        hint = f"; did you mean the command `tuner-tui {command}`?" if command else near
         is_run = name[:1] == "r" and name[1:].isdecimal()
         absent = str(error) if Path(name).is_file() else f"{name} is not a command, run, preset or file{hint}"
         fail(no_run if is_run else absent)

@@ -90,7 +90,7 @@ class _Question(Struct):
     def ask(self, memory: bool) -> None:
         offer = offers_of(self.process.pid).get("profile")
         if offer is None:
-            self._refuse("it has made no step yet, or its observer does not run")
+            self._refuse("it has finished no step yet, or its observer does not run")
             return
         self._file = open_answer(offer)
         if self._file is None:
@@ -120,7 +120,7 @@ class _Question(Struct):
         elif not is_alive(self.process):
             self._refuse("it ended meanwhile")
         elif time.monotonic() - self._moved_s > self.patience_s + 4 * self.step_s * self.steps:
-            self._refuse("it makes no steps" if self.state == "waiting" else "its steps do not end")
+            self._refuse("it finishes no steps" if self.state == "waiting" else "its steps do not end")
 
     def _received(self, message: Mapping[str, Any]) -> ProfileAnswer:
         with open(f"{PROC}/{self.process.pid}/fd/{message['trace']}", "rb") as trace:  # noqa: PTH123 - no path of a file

@@ -25,8 +25,8 @@ from tuner_tui.tuning.trial import Trial
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
 
 NO_GPUS = (
-    "Trials side by side need GPUs: those that share the cores and the memory bus of one processor slow each other "
-    "down, so that their figures would not compare."
+    "Parallel trials need GPUs: trials that share the cores and memory bus of one processor slow each other down, so "
+    "their figures would not be comparable."
 )
 NO_GPU_LEFT = "All GPUs or workers that trials ran on are gone."
 THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -112,7 +112,7 @@ def ensure_one_process(job: Job) -> None:
     """Raise `SettingsError` if a trial of `job` takes several GPUs."""
     processes = process_count(job, 1)
     if processes > 1:
-        raise SettingsError(f"Trials side by side get one GPU each, but this training starts {processes} processes.")
+        raise SettingsError(f"Parallel trials get one GPU each, but this training starts {processes} processes.")
 
 
 def choose_gpus(inventory: Inventory, occupancies: Sequence[GpuOccupancy]) -> tuple[str, ...]:

@@ -170,7 +170,7 @@ class ScreenSession:
         if choice is None or choice.remedy is None or not choice.remedy.can_apply:
             remedy = None if choice is None or action == "retry" else choice.remedy
             if remedy is not None and remedy.title.endswith(f" {IN_USE}"):
-                self._app.show_note("That is set for the next run already; u undoes it.")
+                self._app.show_note("This is already set for the next run; u undoes it.")
                 return
             if remedy is not None:
                 self._app.show_note("This remedy is done by hand; it changes no setting.")

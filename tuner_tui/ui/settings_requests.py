@@ -234,7 +234,7 @@ class SettingsRequests(Requests):
     def apply_remedy(self, finding: Finding, remedy: Remedy) -> None:
         self._go_to(self._state.with_remedy(finding, remedy))
         if not remedy.change:
-            self._app.show_note(f"{remedy.title}: set for the next run; e shows the job.")
+            self._app.show_note(f"{remedy.title}: set for the next run; e shows it.")
             return
         next_key = "R restarts this run with it" if self._state.running else "t tries it"
         changed = "; ".join(filter(None, (remedy.title, remedy.batch_note)))
@@ -250,7 +250,7 @@ class SettingsRequests(Requests):
             failed = any("oom" in remedy.cause for remedy in remedies)
             warning = f" {remedies[0].run} ran out of memory with that." if failed else ""
             self._go_to(self._state.with_remedies_taken_back())
-            note = f"Taken back: {changes}.{warning} t tries it; u undoes it."
+            note = f"Undone: {changes}.{warning} t tries it; u undoes it."
             self._app.show_note(note, "warning" if failed else "information")
 
     async def show_diff(self, finding: Finding, remedy: Remedy) -> None:

@@ -290,7 +290,7 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
     if scene.state.loss_problem:
         keys.append(("P", f"replay to the {scene.state.loss}"))
     if scene.can_take_back:
-        keys.append(("U", "take the remedy back"))
+        keys.append(("U", "undo the remedy"))
     keys += [("v", "compare"), ("S", "save as preset")]
     if checkpoint_path(scene) is not None:
         keys.append(("C", "copy the checkpoint's path"))

@@ -88,9 +88,9 @@ TAKEN = FakeGpu(memory_used=Wave(60 * GIB), processes=(FakeProcess(None, 59 * GI
 @pytest.mark.parametrize(
     ("gpus", "words", "sentence"),
     [
-        ((), (), "Trials side by side need GPUs"),
+        ((), (), "Parallel trials need GPUs"),
         ((FREE, FREE), ("--launcher", "torchrun", "--processes", "2"),
-         "Trials side by side get one GPU each, but this training starts 2 processes."),
+         "Parallel trials get one GPU each, but this training starts 2 processes."),
         ((TAKEN,), (), "No GPU is free for trials (GPU 0:"),
     ],
     ids=["no GPUs", "several processes", "GPUs in use"],

@@ -215,7 +215,7 @@ def test_a_start_that_fails_is_tried_again_later(box: QueueBox) -> None:
     waiter = box.waiter(fake_gpus(1), fail)
     waiter.step()
     waiter.step()
-    assert "is tried again" in reason(folder)
+    assert "will be tried again" in reason(folder)
     assert waiting_run(folder) is not None
 
 

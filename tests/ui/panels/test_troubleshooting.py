@@ -27,7 +27,7 @@ async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
         editing = app_of(pilot).session.state.editing
         assert editing is not None
         assert editing.current.origin(WORKERS).kind is OriginKind.REMEDY
-        await press_until(pilot, lambda: "That is set for the next run already" in said(pilot), "a")
+        await press_until(pilot, lambda: "already set for the next run" in said(pilot), "a")
         assert dialog(pilot) == ""
         assert "in the settings now" in screen_text(pilot.app), "there is nothing left to apply"
         assert "by hand" not in said(pilot)
@@ -57,7 +57,7 @@ def remedied(name: str, cause: str) -> RunView:
 async def test_a_remedy_that_did_not_help_is_taken_back_with_one_key() -> None:
     async with on_screen(busy_box(view=remedied("more-workers", "data-wait"))) as pilot:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 2, "U")
-        assert "Taken back: workers 8 → 2. t tries it; u undoes it." in said(pilot)
+        assert "Undone: workers 8 → 2. t tries it; u undoes it." in said(pilot)
         await press_until(pilot, lambda: "already those before workers 2 → 8" in said(pilot), "U")
         await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "u")
     async with on_screen(busy_box()) as pilot:

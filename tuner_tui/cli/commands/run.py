@@ -73,9 +73,9 @@ def run(
     ] = None,
     prove: Annotated[
         bool,
-        typer.Option("--prove", help="With --resume: try some steps, stop, and say whether it resumed faithfully."),
+        typer.Option("--prove", help="With --resume: train a few steps and report whether the run resumed faithfully."),
     ] = False,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="With --prove: steps to try.")] = STEPS,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="With --prove: number of steps to train.")] = STEPS,
     as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
 ) -> None:
     """Train in the foreground, or with --detach in the background.
@@ -133,7 +133,7 @@ def _prove(prepared: PreparedLaunch, steps: int, as_json: bool) -> int:
     """
     with Signals() as interrupts:
         folder = launch(prepared, refuse_duplicate=True)
-        print_note(f"Run {folder.id} makes {steps} steps and saves nothing; output in {folder.output_log}")
+        print_note(f"Run {folder.id} trains {steps} steps and saves nothing; output in {folder.output_log}")
         reader = RunReader(folder)
         while not (interrupts.interrupts or interrupts.terminated or wait_supervisor_ended(folder, TRIAL_POLL_S)):
             state = reader.poll().state
@@ -143,7 +143,7 @@ def _prove(prepared: PreparedLaunch, steps: int, as_json: bool) -> int:
     check = read_resume_check(folder, reader.poll().state)
     if check is None:
         fail(
-            f"{folder.id} made no step that could be compared; `tuner-tui diagnose {folder.argument}` says more.",
+            f"{folder.id} finished no step that could be compared; `tuner-tui diagnose {folder.argument}` says more.",
             ExitCode.FAILED,
         )
     others = (f"- {mismatch.sentence}" for mismatch in check.mismatches[1:])

@@ -27,7 +27,7 @@ def watch(
     """Watch GPUs and the jobs on them, here or on other hosts.
 
     Shows a screen on a terminal, and prints a table every second in a pipe. With a process id or a run it shows that
-    job until it ends. Hosts are asked by ssh, with your configuration and keys; where tuner-tui is not installed,
+    job until it ends. Hosts are reached over ssh, with your configuration and keys; where tuner-tui is not installed,
     nvidia-smi answers. It never touches what it watches.
     """
     open_watch(words or (), once, as_json, theme.value, ascii_only)

@@ -64,7 +64,7 @@ def pass_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
         try:
             end_waiting(folder, "stopped", "Removed from the queue before it started.")
         except LockedError as error:
-            raise LaunchError("It is being started at this moment; try again.") from error
+            raise LaunchError("The run is just starting; try again.") from error
         return
     if status.kind == "pending":
         _cancel(folder, job)

@@ -112,7 +112,7 @@ class Waiter:
                 return "It starts after the tuning that measures on this machine has ended."
             outcome = "completed" if queued.after is None else self._outcome_of(RunFolder(self._root / queued.after))
         except OSError as error:
-            return f"What it waits for cannot be read: {error.strerror} ({error.filename})."
+            return f"The condition it waits for cannot be read: {error.strerror} ({error.filename})."
         if outcome is None:
             return f"It starts after run {queued.after} has ended."
         if not queued.after_success or outcome == "completed":
@@ -152,7 +152,7 @@ class Waiter:
     def _give_turn(self, folder: RunFolder, gpu_uuids: tuple[str, ...]) -> None:
         """Start a run on the GPUs `gpu_uuids`, if nobody has taken or ended it meanwhile."""
         # Seen only if it waits again: then its supervisor has failed.
-        sentence = f"It did not start, and is tried again; see {folder.supervisor_log}."
+        sentence = f"The run did not start and will be tried again; see {folder.supervisor_log}."
         try:
             # The lock goes to the supervisor as an open file: the folder is locked from before the GPUs are given
             # until the run has ended. Who is killed in between leaves it unlocked and not started, so it waits again.
@@ -164,7 +164,7 @@ class Waiter:
                     self._start(folder, gpu_uuids, lock)
         except (OSError, ValueError, LockedError) as error:
             self.log(f"{folder.id}: {error}")
-            sentence = f"It did not start, and is tried again: {error}."
+            sentence = f"The run did not start and will be tried again: {error}."
         self._retries[folder.id] = sentence, self._clock() + RETRY_S
 
 

@@ -202,7 +202,7 @@ def _revised(folder: RunFolder, ended: SupervisorState, job: SlurmJob, state: Jo
 def _unlisted(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, listed: JobList) -> RunStatus:
     """The status of a run of whose job Slurm has said nothing."""
     if job.job_id is None and time.time() > job.submitted_t + SUBMISSION_S:
-        return RunStatus("lost", "Its submission was interrupted; `squeue` lists the job if Slurm has accepted it.")
+        return RunStatus("lost", "The submission was interrupted; `squeue` lists the job if Slurm has accepted it.")
     if listed.knows_nothing_of(job):
         lost = f"Slurm does not know job {job.job_id} any more; how the run ended is unknown."
         return _ended_or_lost(folder, supervision, lost)
@@ -265,7 +265,7 @@ def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapsho
             sentence = f"The supervisor and its process are gone; other processes of the training continue: {names}."
     if pid is not None:
         return RunStatus("lost", sentence, pid=pid, training_alive=True)
-    lost = "The supervisor and the training are gone; how it ended is unknown."
+    lost = "The supervisor and the training have ended; the outcome is unknown."
     return _ended_or_lost(folder, supervision, lost)
 
 

@@ -19,7 +19,7 @@ MIN_PROMISE = 0.05
 RESUME_HINT = "resume the tuning to confirm it"
 KEPT = "The current settings are kept."
 NOTHING_FASTER = "No faster settings were found beyond the noise"
-INTERRUPTED_HINT = "Make sure nothing else on this machine stops it or uses its memory; then resume this tuning."
+INTERRUPTED_HINT = "Make sure that no other program stops the trials or takes their memory; then resume this tuning."
 
 
 class Confirmation(Struct, frozen=True):
@@ -164,7 +164,7 @@ class Confirmation(Struct, frozen=True):
             return "Nothing was tried."
         last = self.context.trials[-1].measurement
         if any(completed.measurement.outcome == "measured" for completed in self.context.trials):
-            return "What ran left too little memory free to be safe: use a smaller model or shorter samples."
+            return "All trials left too little memory free to be safe: use a smaller model or shorter samples."
         if last.outcome == "out-of-memory":
             return "Not even the smallest micro batch fits: use a smaller model, shorter samples or an adapter."
         sentence = last.sentence or f"No trial could be measured; the last one ended as {last.outcome}."

@@ -253,7 +253,7 @@ class MainScreen(FullScreen):
         lines = window.lines if window is not None and window.at_start and window.at_end else ()
         if lines and not any(error.lower() in text.lower() for text in lines):
             output.action_end()
-            self.notify("The output names no error; this is its end.")
+            self.notify("The output contains no error; this is its end.")
             return
         # Once the page has its height, by which the match is brought into view with what stands above it.
         self.call_after_refresh(output.search_for, error, True)

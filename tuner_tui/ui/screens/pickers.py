@@ -330,7 +330,7 @@ class QueueScreen(RunListScreen):
     LETTERS = frozenset("ax")
     heading = "Queue"
     hint = "enter open · x remove · a add the training shown · type to filter · esc back"
-    empty = "The queue is empty. a adds the training shown; it starts when its hardware is free."
+    empty = "The queue is empty. a adds the training shown, which starts when its hardware is free."
 
     def action_add(self) -> None:
         self.dismiss(RunPicked(None, "add"))
@@ -384,7 +384,7 @@ def _shorten_command(run: RunRow, width: int) -> str:
     return shorten_command(command, room) + remarks if room >= MIN_COMMAND_CELLS else shorten_command(command, width)
 
 
-RESUMES = "R resumes it from its last checkpoint, or starts it again at step 0 if it saved none."
+RESUMES = "R resumes the run from its last checkpoint, or restarts it from step 0 if none was saved."
 """Said of a run that ended early; whether it saved one is looked up when it is to be resumed."""
 
 
