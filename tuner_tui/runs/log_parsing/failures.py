@@ -344,7 +344,7 @@ def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) ->
     for line in lines[number + 1 : number + MAX_MESSAGE_LINES]:
         continues = ANNOUNCES.search(message[-1]) is not None or re.match(r"\s+\S|what\(\):", line.text) is not None
         ends = line.level or TRACEBACK.match(line.text) or not re.search(r"\w", line.text)
-        if ends or not (continues or paragraph):
+        if ends or matches_any("other-programs", line.text) or not (continues or paragraph):
             break
         message.append(line.text.strip(FRAME_OF_BOX))
     return "\n".join(message)
