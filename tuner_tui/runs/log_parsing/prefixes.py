@@ -33,7 +33,7 @@ BEGINS = re.compile(
     r"|(?:Aborted|Killed|Segmentation fault|Bus error|Terminated)\b"
 )
 """The beginning of a line that continues none above it."""
-BOXED = re.compile(r"([│┃║|]) ?(?P<text>.*?) *\1\s*|[╭╰┌└╔╚+][─━═-]{3}.*")
+BOXED = re.compile(r"([│┃║|]) ?(?P<text>.*)\1\s*|[╭╰┌└╔╚+][─━═-]{3}.*")
 DRAWN = re.compile(r"[│╭╰┃╔╚|+]|(.)\1{9}|.*\d+%\|")
 """Boxes, rules and bars, which are drawn as wide as the window."""
 SAMPLE_LINES = 400
@@ -53,7 +53,7 @@ def restore_layout(lines: Sequence[str]) -> list[str]:
         lines = written if pairs <= (1 - NEARLY_ALL) * len(written) else lines
     boxed = [match for match in map(BOXED.fullmatch, written) if match]
     if boxed and len(boxed) == len(written):
-        lines = written = [match["text"] or "" for match in boxed]
+        lines = written = [(match["text"] or "").rstrip() for match in boxed]
     shallowest = min(written, key=lambda line: len(line) - len(line.lstrip()), default="")
     indent = len(shallowest) - len(shallowest.lstrip()) if len(written) >= FEW_LINES else 0
     if shallowest[indent:].startswith('File "'):
