@@ -203,7 +203,7 @@ def test_a_process_that_does_not_train(processes: Processes) -> None:
     process = processes.say("import time\nprint('ready', flush=True)\ntime.sleep(600)")
     stat = read_stat(process.pid)
     assert stat is not None
-    assert "has made no step" in (ask(stat).refusal or "")
+    assert "has finished no step" in (ask(stat).refusal or "")
 
 
 def test_a_forked_child_that_trains_is_asked_for_itself(processes: Processes) -> None:

@@ -256,5 +256,5 @@ def test_without_a_free_gpu_it_says_who_has_them() -> None:
         choose_gpus(machine("a"), [taken])
     with pytest.raises(SettingsError, match="need GPUs"):
         free_gpus(BuiltinJob(), box(), None, list)
-    with pytest.raises(SettingsError, match=r"CPU-only.*torch.version.cuda.* prints None"):
+    with pytest.raises(SettingsError, match="CPU-only"):
         free_gpus(BuiltinJob(), machine("a", "b"), python("2.13.0+cpu", None), list)
