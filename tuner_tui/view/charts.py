@@ -22,6 +22,7 @@ from tuner_tui.view.cells import (
     shorten,
     text_width,
 )
+from tuner_tui.view.number_format import PREFIXES
 
 # A cell is drawn in eighths. Blank means "not known": zero is the lowest block, so that an idle GPU and a GPU that was
 # not sampled look different.
@@ -249,7 +250,7 @@ ROOM_FOR_MIDDLE, ROOM_FOR_GRID = 5, 12
 GRID = (4, 5)
 """How many parts the y axis of a tall chart may have."""
 NARROWEST_CURVES = 8
-MOST_DIGITS, PREFIXES = 9, {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+MOST_DIGITS = 9
 YOUNG = 4
 """The x axis ends with what is planned if that is at most so many times the round number above the last x."""
 FEW_POINTS, POINT = 5, "●"

@@ -10,7 +10,7 @@ from tuner_tui.core.units import GIB, MIB, TIB, UNKNOWN, format_share
 
 SMALL_BYTES = 9.5 * GIB
 """Memory up to which a tenth of a GiB counts."""
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+PREFIXES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
 
 
 def count(number: int | None) -> str:
@@ -24,7 +24,7 @@ def significant(value: float | None) -> str:
         return UNKNOWN
     if not math.isfinite(value):
         return str(value)
-    for scale, prefix in _PREFIXES:
+    for prefix, scale in PREFIXES.items():
         if abs(value) >= scale * 0.9995:
             return _three_digits(value / scale) + prefix
     return _three_digits(value)
