@@ -125,7 +125,7 @@ async def test_the_question_whether_to_stop_goes_with_the_run() -> None:
         assert box.view is not None
         assert "It saves a checkpoint after this step" in screen_text(pilot.app)
         box.view = replace(box.view, state=replace(box.view.state, accepts_orders=False))
-        await until(pilot, lambda: "It cannot save on request" in screen_text(pilot.app))
+        await until(pilot, lambda: "This training cannot save on request" in screen_text(pilot.app))
         box.view = ended("completed", "Completed.")
         await until(pilot, lambda: dialog(pilot) == "")
         assert "The run has ended meanwhile." in said(pilot)
@@ -383,10 +383,10 @@ async def test_r_in_the_list_resumes_the_run_under_the_cursor_with_its_own_setti
     box = FakeBox(runs=runs)
     async with on_screen(box) as pilot:
         await press_to(pilot, "Runs", "r")
-        assert "R resumes it from its last checkpoint" in screen_text(pilot.app)
+        assert "R resumes the run from its last" in screen_text(pilot.app)
         assert "v compare · R resume" in screen_text(pilot.app)
         await pilot.press("down")
-        await until(pilot, lambda: "R resumes it from its last checkpoint" not in screen_text(pilot.app))
+        await until(pilot, lambda: "R resumes the run from its last" not in screen_text(pilot.app))
         await press_to(pilot, "Resume", "up", "R")
         await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"), "y")
         assert box.restarted == [("r006", None)]
