@@ -48,6 +48,15 @@ def test_far_jumps_are_held_back_by_the_noise_of_near_points() -> None:
     assert near.largest_batch(76 * GIB) < far.largest_batch(76 * GIB) <= true_maximum
 
 
+def test_a_third_point_on_the_line_shows_that_the_weights_are_no_noise() -> None:
+    """70 GiB of weights, and 0.05 for each sample."""
+    points = [PeakPoint(batch, line(batch, 70, 0.05), line(batch, 70, 0.05)) for batch in (4, 8, 16)]
+    two, three = fit(points[1:]), fit(points)
+    assert two is not None
+    assert three is not None
+    assert two.straight().largest_batch(71.2 * GIB) < 20 < three.straight().largest_batch(71.2 * GIB) <= 24
+
+
 def test_nothing_fits_above_the_floor() -> None:
     model = PeakModel(base_bytes=4 * GIB, slope_bytes=GIB, floor_bytes=30 * GIB)
     assert model.largest_batch(24 * GIB) == 0

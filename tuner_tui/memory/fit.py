@@ -105,7 +105,8 @@ def fit(points: Sequence[PeakPoint]) -> PeakModel | None:
         return None
     spread = max(abs(point.line_bytes - base - slope * point.batch) for point in sloped)
     last = sloped[-1]
-    noise = NOISE_SHARE * last.line_bytes
+    # What does not grow with the batch is the same in each run: three points on one line show it, two do not.
+    noise = NOISE_SHARE * (slope * last.batch if len(sloped) > 2 else last.line_bytes)
     # A peak clearly above the line is that of the optimizer step.
     above = [p.peak_bytes for p in points if p.peak_bytes > (base + slope * p.batch) * (1 + NOISE_SHARE)]
     return PeakModel(
@@ -114,11 +115,11 @@ def fit(points: Sequence[PeakPoint]) -> PeakModel | None:
         floor_bytes=float(max(above, default=0)),
         largest_measured=last.batch,
         uncertainty_bytes=max(noise, spread),
-        slope_uncertainty_bytes=_slope_uncertainty(sloped, slope),
+        slope_uncertainty_bytes=_slope_uncertainty(sloped, slope, noise),
     )
 
 
-def _slope_uncertainty(points: Sequence[PeakPoint], slope: float) -> float:
+def _slope_uncertainty(points: Sequence[PeakPoint], slope: float, noise: float) -> float:
     """By how much the slope beyond the last of `points` may exceed `slope`: by noise or by a bend, within its bound."""
     last, bend = points[-1], 0.0
     if last.steepest_slope is not None:
@@ -128,7 +129,7 @@ def _slope_uncertainty(points: Sequence[PeakPoint], slope: float) -> float:
     if len(points) > 2:  # the further they are apart on one line, the less likely is a bend just beyond them
         bend *= points[0].batch / last.batch
     # Two peaks, each off by the noise in the opposite direction, turn the line by the noise over their distance.
-    return max(NOISE_SHARE * last.line_bytes / (last.batch - points[0].batch), bend)
+    return max(noise / (last.batch - points[0].batch), bend)
 
 
 def _above_floor(points: Sequence[PeakPoint]) -> list[PeakPoint]:

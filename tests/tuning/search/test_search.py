@@ -77,7 +77,7 @@ def test_knobs_are_tried_by_their_bound_and_left_where_it_is_within_the_noise() 
     only = Settings(gradient_accumulation_steps=1, precision="bf16", torch_compile=True)
     search = run_search(Search(only, space(only)), lambda trial: measured(100.0, breakdown=breakdown))
     tried = [completed.trial.changed[0] for completed in search.trials if completed.trial.purpose == "knob"]
-    assert tried == ["dataloader_num_workers", "train_sampling_strategy"]
+    assert tried == ["dataloader_num_workers", "torch_compile", "train_sampling_strategy"]
     assert "within the noise" in reasons(search, "optim")[0]
     assert search.conclusion.winner == only
     assert search.conclusion.ratio is None
@@ -339,6 +339,51 @@ def test_no_workers_are_tried_where_more_of_them_wait_as_long() -> None:
     start = Settings(gradient_accumulation_steps=1, dataloader_num_workers=2, precision="bf16", torch_compile=True)
     search = run_search(Search(start, space(start)), run)
     assert search.conclusion.winner.dataloader_num_workers == 0
+
+
+@pytest.mark.parametrize("cores", [3, 8], ids=["prefetching alone can grow", "workers can grow"])
+def test_no_workers_are_tried_after_those_that_gained_within_the_noise(cores: int) -> None:
+    """Handing over takes as long whatever is loaded ahead; what loads ahead most looks best by half a percent."""
+
+    def run(trial: Trial) -> Measurement:
+        workers, prefetch = trial.settings.dataloader_num_workers, trial.settings.dataloader_prefetch_factor or 2
+        waits = StepBreakdown(data_wait=0.2 if workers else 0.0, optimizer=0.0, padding=0.0)
+        return measured(100.0 + workers + prefetch / 4 if workers else 125.0, breakdown=waits)
+
+    start = Settings(gradient_accumulation_steps=1, dataloader_num_workers=2, precision="bf16", torch_compile=True)
+    search = run_search(Search(start, space(start, cores=cores)), run)
+    assert search.conclusion.winner.dataloader_num_workers == 0
+
+
+def test_no_worker_is_tried_too_where_fewer_are_slower_on_crowded_cores() -> None:
+    rates = {4: 100.0, 2: 95.0, 1: 90.0, 0: 112.0}
+    start = Settings(gradient_accumulation_steps=1, dataloader_num_workers=4, precision="bf16", torch_compile=True)
+    search = Search(start, space(start, cores=2))
+    search = run_search(search, lambda trial: measured(rates[trial.settings.dataloader_num_workers]))
+    assert search.conclusion.winner.dataloader_num_workers == 0
+
+
+@pytest.mark.parametrize(("share", "is_compiled"), [(0.5, False), (0.9, True)], ids=["roomy", "full"])
+def test_compiling_is_left_out_where_it_is_slower_and_the_memory_has_room(share: float, is_compiled: bool) -> None:
+    def run(trial: Trial) -> Measurement:
+        return measured(100.0 if trial.settings.torch_compile else 120.0, int(share * GPU))
+
+    start = Settings(gradient_accumulation_steps=1, precision="bf16", torch_compile=True)
+    search = run_search(Search(start, space(start)), run)
+    assert search.conclusion.winner.torch_compile == is_compiled
+
+
+def test_of_a_free_batch_the_multiple_of_8_below_is_tried() -> None:
+    """Memory holds 23 samples, which are computed as 32."""
+
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        peak = int((1 + micro * 0.95) * GIB)
+        return measured(micro / (0.01 + 0.01 * -(-micro // 16)), peak) if peak <= GPU else out_of_memory()
+
+    start = Settings(gradient_accumulation_steps=1, precision="bf16", torch_compile=True)
+    search = run_search(Search(start, space(start, hold_effective_batch=False)), run)
+    assert search.conclusion.winner.per_device_train_batch_size == 16
 
 
 def test_what_gained_nothing_with_a_tiny_micro_batch_is_tried_again_with_a_large_one() -> None:

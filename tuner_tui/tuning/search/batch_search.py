@@ -176,8 +176,10 @@ class BatchSearch(Struct, frozen=True):
         last = max(self._points, key=lambda point: point.batch)
         model = fit(self._points)
         if model is not None:
-            one_more = min(last.batch + 1, model.straight().largest_batch(self.limit_bytes))
-            batch = max(model.largest_batch(self.limit_bytes), one_more)
+            # A bend beyond the sizes measured is unlikely close to them, and less so after more than two of them.
+            further = last.batch + (max(1, last.batch // 4) if len(self._points) > 2 else 1)
+            straight = min(further, model.straight().largest_batch(self.limit_bytes))
+            batch = max(model.largest_batch(self.limit_bytes), straight)
             proposed = BatchProposal(batch, "the largest that fits by the memory model")
         elif self.prior is not None and (len(self._points) == 1 or self._is_cautious):
             proposed = BatchProposal(self._by_prior(self.prior), "the estimate, corrected by the first trial")

@@ -179,7 +179,7 @@ class JointMoves(Struct, frozen=True):
     def changes(self) -> Iterator[KnobChange]:
         """Yield other micro batches for the best knobs and for knobs that could overtake them, and joint changes."""
         sizes = MicroBatchSizes(self.context, self.best)
-        for size in (sizes.larger(), sizes.doubled(), sizes.smaller()):
+        for size in (sizes.larger(), sizes.doubled(), sizes.smaller(), sizes.whole_tiles()):
             if size is not None:
                 yield self._change(MICRO, sizes.with_micro(size.micro), size.bound, size.reason)
         yield from self._overtaking()
@@ -249,18 +249,26 @@ class JointMoves(Struct, frozen=True):
                 yield self._change(trial.changed[0], sizes.with_micro(micro), bound, reason)
 
     def _without_workers(self) -> Iterator[KnobChange]:
-        """No workers, where more of them did not shorten the wait for data: handing batches over may take that time."""
+        """No workers, where loading ahead more did not shorten the wait for data: handing batches over may take it."""
         best, none = self.best, {WORKERS: 0, PREFETCH: None, PERSISTENT: False}
-        wait, alone = best.breakdown.data_wait or 0.0, best.settings.changed(**none)
-        more = (
-            result
-            for result in self.context.results.results
-            if result.settings.dataloader_num_workers > best.settings.dataloader_num_workers > 0
-            and (result.breakdown.data_wait or 0.0) >= SAME_WAIT * wait
-        )
-        if any(result.settings.changed(**none) == alone for result in more):
-            gain = knobs.gain_without(wait)
-            yield KnobChange(WORKERS, none, gain, "more workers did not shorten the wait for data")
+        if best.settings.dataloader_num_workers == 0:
+            return
+        alone, counts = best.settings.changed(**none), self.context.space.candidates.get(WORKERS, ())
+        waits = {}
+        for result in self.context.results.results:
+            now = result.settings
+            if now.dataloader_num_workers > 0 and now.changed(**none) == alone:
+                ahead = now.dataloader_num_workers, now.dataloader_prefetch_factor or 2  # PyTorch's default
+                waits[ahead] = result.breakdown.data_wait or 0.0
+        for (workers, prefetch), wait in waits.items():
+            is_last = all(int(count) <= workers for count in counts if isinstance(count, int))
+            if any(
+                longer >= SAME_WAIT * wait and (more > workers or (is_last and more == workers and further > prefetch))
+                for (more, further), longer in waits.items()
+            ):
+                gain = knobs.gain_without(best.breakdown.data_wait)
+                yield KnobChange(WORKERS, none, gain, "loading ahead more did not shorten the wait for data")
+                return
 
     def _checkpointing_on(self, sizes: MicroBatchSizes) -> Iterator[KnobChange]:
         """Gradient checkpointing for a larger micro batch, if memory limits the size and a larger one would pay."""

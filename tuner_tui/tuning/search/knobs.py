@@ -15,16 +15,16 @@ from msgspec import Struct
 from tuner_tui.advice.recommend.notes import fill_in
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.model import Settings, Value, format_value
-from tuner_tui.tuning.search.results import SettingsResult
+from tuner_tui.tuning.search.results import SAFE_MEMORY_SHARE, SettingsResult
 from tuner_tui.tuning.search.space import PERSISTENT, PIN, PREFETCH, WORKERS, SearchSpace
 from tuner_tui.tuning.trial import StepBreakdown
 
 FILE = Path(__file__).with_name("factors.yaml")
 ATTENTION_KERNELS = ("sdpa-over-eager", "flash_attention_2", "flash_attention_3")
 """Those whose factor is known."""
-COMPUTE = ("precision", "tf32", "attn_implementation", "torch_compile")
-"""Knobs of forward and backward."""
 SAMPLING = "train_sampling_strategy"
+COMPUTE = ("precision", "tf32", "attn_implementation", "torch_compile", SAMPLING)
+"""Knobs that shorten forward and backward."""
 WORKER_MARGIN = 1.25
 """Safety factor on the loading time when the number of workers is computed."""
 
@@ -97,6 +97,10 @@ def knob_changes(best: SettingsResult, space: SearchSpace) -> Iterator[KnobChang
             yield _compute_change("attn_implementation", value, parts, kernel)
     if True in other_values("torch_compile", now, space):
         yield _compute_change("torch_compile", True, parts, "compile")
+    roomy = (best.peak_bytes or 0) <= SAFE_MEMORY_SHARE * (space.limit_bytes or math.inf)
+    if roomy and False in other_values("torch_compile", now, space):  # which may take more memory
+        slower = factor("without-compiling")
+        yield KnobChange("torch_compile", {"torch_compile": False}, slower.value, slower.source)
     # Another optimizer than the same with fused kernels would change the result of the training.
     if now.optim == "adamw_torch" and "adamw_torch_fused" in other_values("optim", now, space):
         bound = gain_without(parts.optimizer)
@@ -125,8 +129,8 @@ def loader_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) 
     # Workers and training compete for cores without a GPU, or when there is a worker for every core.
     smaller = [count for count in _counts(now, space) if count < now.dataloader_num_workers]
     crowded = space.cores is not None and now.dataloader_num_workers >= space.cores
-    if smaller and (crowded or not space.on_gpu):
-        change = _with_workers(smaller[-1], now, space)
+    for count in sorted({*smaller[-1:], *smaller[:1]}) if crowded or not space.on_gpu else ():
+        change = _with_workers(count, now, space)
         yield KnobChange(WORKERS, change, factor("fewer-workers").value, "workers use cores of the training process")
 
 

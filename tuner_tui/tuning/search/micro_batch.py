@@ -28,6 +28,8 @@ MIN_LEAP = 4
 MAX_HOST_GROWTH = 4
 """Maximum growth of a free effective batch in one trial without a GPU, where memory leaves room for far more than pays.
 """
+TILE = 8
+"""Sizes of which a GPU wastes nothing (NVIDIA, matrix multiplication background: multiples of 8 for 16-bit values)."""
 MAX_FIXED_SHARE = 0.9
 """Maximum share of a sample's time that is attributed to the fixed cost, as its estimate from two runs is noisy."""
 
@@ -111,6 +113,14 @@ class MicroBatchSizes(Struct, frozen=True):
         sizes = self.allowed or range(1, self.micro)
         half = max((size for size in sizes if size <= self.micro // 2), default=1)
         return SizeOption(half, knobs.factor("smaller-on-cpu").value, "a smaller batch may be faster without a GPU")
+
+    def whole_tiles(self) -> SizeOption | None:
+        """Return the next smaller multiple of `TILE` if it may be faster than the size, whose last tile is not full."""
+        over = self.micro % TILE
+        if self.allowed is not None or not over or self.micro < TILE:
+            return None
+        bound = (self.micro - over + TILE) / self.micro - 1
+        return SizeOption(self.micro - over, bound, f"GPUs compute in tiles: a multiple of {TILE} may be faster")
 
     def search(self) -> BatchSearch | None:
         """Return the search for the largest size; None if the memory limit is unknown."""

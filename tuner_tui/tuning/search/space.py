@@ -42,7 +42,7 @@ KNOB_VALUES: dict[str, tuple[Value, ...]] = {
     "attn_implementation": ("sdpa", "flash_attention_2", "flash_attention_3"),
     "gradient_checkpointing": (False, True),
     "optim": ("adamw_torch_fused",),
-    "torch_compile": (True,),
+    "torch_compile": (True, False),
     "train_sampling_strategy": ("group_by_length",),
     PREFETCH: (2, 4, 8),
     PIN: (True,),
