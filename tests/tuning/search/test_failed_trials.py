@@ -91,7 +91,7 @@ def test_a_start_that_is_killed_each_time_ends_it_with_what_to_do() -> None:
     start = Settings(per_device_train_batch_size=1)
     search = run_search(Search(start, space(start)), lambda trial: killed())
     assert purposes(search) == ["start", "start"]
-    assert search.conclusion.sentence.startswith("Killed by SIGKILL. Make sure nothing else")
+    assert search.conclusion.sentence.startswith("Killed by SIGKILL. Make sure that no other program")
 
 
 @pytest.mark.parametrize("at", [2, 3, 4, 5, 6])

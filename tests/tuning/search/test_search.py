@@ -23,7 +23,7 @@ from tests.tuning.search.builders import (
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.search.space import NOT_REACHED, build_space
+from tuner_tui.tuning.search.space import MICRO, NOT_REACHED, build_space
 from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial
 
 START = Settings(gradient_accumulation_steps=8)
@@ -86,7 +86,7 @@ def test_knobs_are_tried_by_their_bound_and_left_where_it_is_within_the_noise() 
 @pytest.mark.parametrize(("gain", "winner"), [(1.5, 8), (1.0, 1)])
 def test_what_looks_faster_within_the_noise_is_compared_in_pairs(gain: float, winner: int) -> None:
     """The start's own runs differ by half; 8 × 1 looks a fifth faster, and the pairs measure `gain`."""
-    rates = iter((81.3, 122.5, 97.9))
+    rates = iter((81.3, 122.5, 97.9, 88.4, 102.1))
     drift = iter((80.0, 84.0, 118.0, 110.0, 96.0, 99.0, 88.0, 90.0))
 
     def run(trial: Trial) -> Measurement:
@@ -415,6 +415,55 @@ def test_a_run_that_is_slower_than_its_change_can_make_it_is_repeated() -> None:
     start = Settings(gradient_accumulation_steps=1, optim="adamw_torch", precision="bf16", torch_compile=True)
     search = run_search(Search(start, space(start)), run)
     assert search.conclusion.winner.optim == "adamw_torch_fused"
+
+
+def test_a_start_is_repeated_until_a_run_agrees_with_the_fastest() -> None:
+    """Two of the first three runs were disturbed, so that they say nothing of the noise."""
+    rates = iter((61.0, 89.0, 67.0))
+    search = run_search(Search(START, space(START)), lambda trial: measured(next(rates, 90.0)))
+    assert purposes(search)[:4] == ["start", "noise", "noise", "noise"]
+    assert purposes(search)[4] != "noise"
+    assert search.results.noise < 0.1
+
+
+def test_a_larger_batch_alone_that_is_slower_is_measured_again() -> None:
+    """Another program halves the speed of the first trial of two samples."""
+    slow = iter((0.55,))
+
+    def run(trial: Trial) -> Measurement:
+        result = linear_measurement(trial, sample=6 * GIB)
+        return measured(98.0, result.peak_bytes or 0) if trial.changed == (MICRO,) and next(slow, None) else result
+
+    start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=8, precision="bf16")
+    search = run_search(Search(start, replace(space(start), candidates={})), run)
+    assert search.conclusion.winner.per_device_train_batch_size == 2
+
+
+def test_what_padding_takes_from_a_larger_batch_is_given_back_by_similar_lengths() -> None:
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        padding = 0.0 if micro == 1 or trial.settings.train_sampling_strategy == "group_by_length" else 0.7
+        rate = (1 - padding) * micro / (0.02 + 0.01 * micro)
+        parts = StepBreakdown(data_wait=0.0, optimizer=0.0, padding=padding)
+        return measured(rate, (4 + micro) * GIB, breakdown=parts) if micro <= 16 else out_of_memory()
+
+    start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=16, precision="bf16")
+    search = run_search(Search(start, space(start)), run)
+    winner = search.conclusion.winner
+    assert (winner.train_sampling_strategy, winner.per_device_train_batch_size) == ("group_by_length", 16)
+
+
+def test_sizes_beyond_one_that_is_slower_are_not_tried() -> None:
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        return measured(100.0 / (1 + abs(micro - 6) / 20), (4 + micro) * GIB)
+
+    start = Settings(per_device_train_batch_size=2, gradient_accumulation_steps=1, precision="bf16")
+    only_batches = replace(space(start, hold_effective_batch=False), candidates={})
+    search = run_search(Search(start, only_batches), run)
+    slower = next(size for size in sizes(search) if size > 10)
+    assert max(sizes(search)) == slower
+    assert search.conclusion.winner.per_device_train_batch_size < slower
 
 
 def test_one_run_far_below_two_that_agree_is_no_noise() -> None:

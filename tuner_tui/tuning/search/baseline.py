@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner_tui.tuning.search.micro_batch import MicroBatchSizes
-from tuner_tui.tuning.search.results import SAFE_MEMORY_SHARE, SearchContext, SettingsResult, same_memory_line
+from tuner_tui.tuning.search.results import (
+    MAX_SLOWDOWN,
+    SAFE_MEMORY_SHARE,
+    SearchContext,
+    SettingsResult,
+    same_memory_line,
+)
 from tuner_tui.tuning.search.space import CHECKPOINTING, MICRO
 from tuner_tui.tuning.trial import CompletedTrial, Trial
 
 REPEATS = 2
 REPEATS_NOISY = 3
+REPEATS_DISTURBED = 5
 NOISY_SPREAD = 0.05
 """Relative difference between two runs of the same settings that calls for a third."""
 
@@ -34,7 +41,10 @@ def next_baseline_trial(context: SearchContext) -> Trial | None:
         return None
     anchor = result if result.measured else next(candidate for candidate in results.results if results.fits(candidate))
     rates = anchor.rates
-    needed = REPEATS_NOISY if len(rates) > 1 and max(rates) > min(rates) * (1 + NOISY_SPREAD) else REPEATS
+    needed = REPEATS
+    if len(rates) > 1 and max(rates) > min(rates) * (1 + NOISY_SPREAD):
+        # Where no run is near the fastest, each but that one may have been disturbed, which is not the noise.
+        needed = REPEATS_DISTURBED if min(rates) < max(rates) * (1 - MAX_SLOWDOWN) else REPEATS_NOISY
     if len(rates) >= needed:
         return None
     reason = "the current settings again, to measure the noise"

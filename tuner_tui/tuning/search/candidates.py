@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.tuning.search import knobs
 from tuner_tui.tuning.search.baseline import fields_not_applied
-from tuner_tui.tuning.search.knobs import KnobChange, knob_changes, loader_changes
+from tuner_tui.tuning.search.knobs import SAMPLING, KnobChange, knob_changes, loader_changes
 from tuner_tui.tuning.search.micro_batch import MicroBatchSizes, group_by_knobs, knobs_of
 from tuner_tui.tuning.search.results import MAX_SLOWDOWN, SearchContext, SettingsResult, is_better
 from tuner_tui.tuning.search.space import CHECKPOINTING, MICRO, NOT_REACHED, PERSISTENT, PIN, PREFETCH, WORKERS
@@ -27,7 +28,9 @@ RETRY_MICRO_GROWTH = 4
 
 SAME_WAIT = 0.9
 """The share of a wait for data from which another one is as long."""
-HARMLESS = {"precision", "tf32", "optim", knobs.SAMPLING, PREFETCH, PERSISTENT, PIN}
+SAME_SHARE = 0.02
+"""Growth of a share of a step up to which it is the same."""
+HARMLESS = {"precision", "tf32", "optim", SAMPLING, PREFETCH, PERSISTENT, PIN}
 """Knobs of which no value to be tried is much slower than the one before."""
 
 
@@ -58,10 +61,14 @@ class Candidates(Struct, frozen=True):
         results, again = self.context.results, []
         for trial in (completed.trial for completed in self.context.trials):
             after, before = results.get(trial.settings), None if trial.base is None else results.get(trial.base)
-            if not HARMLESS.issuperset(trial.changed) or not after or not before or not before.throughput:
+            if not after or not before or not before.throughput or not after.rates:
                 continue
-            expected = before.throughput if len(after.runs) == 1 else max(after.rates, default=0.0)
-            if len(after.runs) < 3 and min(after.rates, default=math.inf) < expected * (1 - MAX_SLOWDOWN):
+            is_batch = self.context.space.on_gpu and _is_larger_batch_alone(before, after)
+            if not (is_batch or HARMLESS.issuperset(trial.changed)):
+                continue
+            expected = before.throughput if len(after.runs) == 1 else max(after.rates)
+            slowdown = results.noise if is_batch and len(after.runs) == 1 else MAX_SLOWDOWN
+            if len(after.runs) < 3 and min(after.rates) < expected * (1 - slowdown):
                 again.append(replace(trial, reason="slower than this change explains: measured again"))
         return again
 
@@ -159,6 +166,14 @@ class Candidates(Struct, frozen=True):
         return trial.gpu is not None and base.per_device_train_batch_size != self._base.per_device_train_batch_size
 
 
+def _is_larger_batch_alone(before: SettingsResult, after: SettingsResult) -> bool:
+    """Whether the micro batch grew and nothing else did: neither another setting nor the shares of padding and wait."""
+    grew = after.micro > before.micro and knobs_of(after.settings) == knobs_of(before.settings)
+    old, new = before.breakdown, after.breakdown
+    parts = ((old.padding, new.padding), (old.data_wait, new.data_wait))
+    return grew and all((later or 0.0) - (earlier or 0.0) <= SAME_SHARE for earlier, later in parts)
+
+
 def _rank(change: KnobChange) -> tuple[float, int]:
     bound = change.bound
     if bound is None:
@@ -183,6 +198,7 @@ class JointMoves(Struct, frozen=True):
             if size is not None:
                 yield self._change(MICRO, sizes.with_micro(size.micro), size.bound, size.reason)
         yield from self._overtaking()
+        yield from self._without_padding()
         yield from self._checkpointing_on(sizes)
         yield from self._checkpointing_off(sizes)
         yield from self._smaller_after_failure()
@@ -232,6 +248,22 @@ class JointMoves(Struct, frozen=True):
                 bound = self._ratio_to_best(result) * (1 + change.bound) - 1
                 reason = "computation was faster, but waited for data"
                 yield self._change(change.knob, result.settings.changed(**change.values), bound, reason)
+
+    def _without_padding(self) -> Iterator[KnobChange]:
+        """Samples of similar lengths, for the result that would be fastest if nothing were padded.
+
+        A larger micro batch is padded more, so that it may be slower until its samples have similar lengths.
+        """
+        bounds = []
+        for result in self.context.results.results:
+            change = knobs.sampling_change(result.settings, result.breakdown, self.context.space)
+            if change is not None and change.bound is not None and self.context.results.fits(result):
+                bounds.append((self._ratio_to_best(result) * (1 + change.bound) - 1, result.settings))
+        if bounds:
+            bound, settings = max(bounds, key=itemgetter(0))
+            if settings != self.best.settings:
+                reason = f"it is padded more at {settings.per_device_train_batch_size}, and would be faster without"
+                yield self._change(SAMPLING, settings.changed(**{SAMPLING: "group_by_length"}), bound, reason)
 
     def _smaller_after_failure(self) -> Iterator[KnobChange]:
         """A smaller size for knobs that ran out of memory at the only size tried."""

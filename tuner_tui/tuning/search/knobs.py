@@ -105,10 +105,18 @@ def knob_changes(best: SettingsResult, space: SearchSpace) -> Iterator[KnobChang
     if now.optim == "adamw_torch" and "adamw_torch_fused" in other_values("optim", now, space):
         bound = gain_without(parts.optimizer)
         yield KnobChange("optim", {"optim": "adamw_torch_fused"}, bound, "the optimizer's share of the step")
-    if "group_by_length" in other_values(SAMPLING, now, space):
-        bound = None if parts.padding is None else gain_without(parts.padding * compute_share(parts))
-        yield KnobChange(SAMPLING, {SAMPLING: "group_by_length"}, bound, "the share of padding")
+    if (grouped := sampling_change(now, parts, space)) is not None:
+        yield grouped
     yield from loader_changes(now, parts, space)
+
+
+def sampling_change(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> KnobChange | None:
+    """Batches of samples of similar lengths, which are padded less; None if they are or cannot be."""
+    if "group_by_length" not in other_values(SAMPLING, now, space):
+        return None
+    padding = breakdown.padding
+    bound = None if padding is None else gain_without(padding * compute_share(breakdown))
+    return KnobChange(SAMPLING, {SAMPLING: "group_by_length"}, bound, "the share of padding")
 
 
 def loader_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:

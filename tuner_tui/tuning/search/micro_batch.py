@@ -28,6 +28,8 @@ MIN_LEAP = 4
 MAX_HOST_GROWTH = 4
 """Maximum growth of a free effective batch in one trial without a GPU, where memory leaves room for far more than pays.
 """
+POSSIBLE_SHARE = 0.05
+"""Share of a sample in the peak of one from which a trial of two is worth the risk: it may take half the time."""
 TILE = 8
 """Sizes of which a GPU wastes nothing (NVIDIA, matrix multiplication background: multiples of 8 for 16-bit values)."""
 MAX_FIXED_SHARE = 0.9
@@ -84,18 +86,40 @@ class MicroBatchSizes(Struct, frozen=True):
         search = self.search()
         if search is None or self.micro >= self.largest:
             return None
-        proposal = search.propose()
         tried = {result.micro for result in self.same_knobs}
+        slower = self._smallest_slower()
+        if slower is not None:  # what is larger still is no faster
+            between = self.largest_allowed(math.isqrt(self.micro * slower))
+            if between <= self.micro or slower < MIN_LEAP * self.micro or between in tried:
+                return None
+            return SizeOption(between, self._bound_at(between), f"{slower} is slower, but a size between may be faster")
+        proposal = search.propose()
         if proposal is not None and proposal.batch > 0:
             micro, space = proposal.batch, self.context.space
             if not (space.on_gpu or space.hold_effective_batch):
                 micro = min(micro, MAX_HOST_GROWTH * self.micro)
             if micro not in tried:
                 return SizeOption(micro, self.growth_bound(), proposal.reason)
+        if proposal is None and self._may_hold_two(search):
+            return SizeOption(2, None, "nothing says how much a sample takes: a second one may fit")
         best = search.best
         if best is None or best.batch <= self.micro or best.batch in tried:
             return None
         return SizeOption(best.batch, self._bound_at(best.batch), "it fitted with other settings")
+
+    def _smallest_slower(self) -> int | None:
+        """The smallest of the larger sizes that were measured to be slower than this one."""
+        least = (self.current.throughput or 0.0) * (1 - self.context.results.noise)
+        larger = (result for result in self.same_knobs if result.micro > self.micro)
+        return min((result.micro for result in larger if result.throughput and result.throughput < least), default=None)
+
+    def _may_hold_two(self, search: BatchSearch) -> bool:
+        """Whether only one sample was ever run, with room for a second one that takes `POSSIBLE_SHARE` of its peak."""
+        point = self.current.peak_point
+        is_unknown = search.prior is None and {probe.batch for probe in search.probes} == {1}
+        if point is None or not is_unknown or self.largest_allowed(2) != 2:
+            return False
+        return not search.careful and point.peak_bytes * (1 + POSSIBLE_SHARE) <= search.limit_bytes
 
     def doubled(self) -> SizeOption | None:
         """Return twice the size if a far larger one is to be tried, whose trial there may be no time for."""
@@ -159,7 +183,8 @@ class MicroBatchSizes(Struct, frozen=True):
         measured = _fixed_cost_s(self.same_knobs, self.current, results.sigma)
         if measured is not None:
             return measured
-        costs = (_fixed_cost_s(group, group[-1], results.sigma) for group in group_by_knobs(results.results))
+        groups = group_by_knobs(results.results)
+        costs = (_fixed_cost_s(group, result, results.sigma) for group in groups for result in group)
         return max((cost for cost in costs if cost is not None), default=None)
 
     def _bound_at(self, micro: float, optimizer: float = 0.0) -> float | None:
