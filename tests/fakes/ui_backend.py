@@ -192,7 +192,7 @@ class FakeRun(RunReader):
 
     box: FakeBox
 
-    def poll(self) -> RunView:
+    def poll(self, with_samples: bool = True) -> RunView:
         self.box.view = self.box.view or running()
         return self.box.view
 

@@ -29,7 +29,7 @@ class Script(RunReader):
     def __init__(self, *views: RunView) -> None:
         self.views = list(views)
 
-    def poll(self) -> RunView:
+    def poll(self, with_samples: bool = True) -> RunView:
         return self.views.pop(0) if len(self.views) > 1 else self.views[0]
 
 
