@@ -28,7 +28,8 @@ from tests.ui.pilots import (
     value,
 )
 from tuner_tui.advice.estimate import EstimateRequest, PeakMemory
-from tuner_tui.advice.preflight import PreflightCheck, file_findings
+from tuner_tui.advice.file_checks import file_findings
+from tuner_tui.advice.preflight import PreflightCheck
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import OriginKind

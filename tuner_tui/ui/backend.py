@@ -18,8 +18,9 @@ from msgspec.json import encode
 
 from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemory
+from tuner_tui.advice.file_checks import file_findings, loaded_file_checks
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.advice.preflight import environment_findings, file_findings, loaded_file_checks
+from tuner_tui.advice.preflight import environment_findings
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import free_bytes, target_of
 from tuner_tui.advice.situation import observed_values, situation_of_state

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.advice.preflight import PreflightCheck, loaded_file_checks, preflight_checks
+from tuner_tui.advice.file_checks import loaded_file_checks
+from tuner_tui.advice.preflight import PreflightCheck, preflight_checks
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend, with_recommended
 from tuner_tui.cli.commands.diagnose import diagnose
 from tuner_tui.cli.console import ExitCode, print_report, report_width, row_lines

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from tests.fakes.inventories import box, make_gpu, python
 from tests.memory.shapes import GPT2
-from tuner_tui.advice.preflight import (
+from tuner_tui.advice.file_checks import (
     FileSystem,
-    PreflightCheck,
     TrainingFile,
     call_checks,
     checkpoint_bytes,
@@ -23,13 +22,14 @@ from tuner_tui.advice.preflight import (
     named_paths,
     required_packages,
 )
+from tuner_tui.advice.preflight import PreflightCheck
 from tuner_tui.core.units import GIB
 from tuner_tui.memory.closed_form import TrainingCode
 from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
-EXAMPLES = yaml.load(Path(__file__).with_name("file_preflight.yaml").read_text("utf-8"), yaml.CSafeLoader)
+EXAMPLES = yaml.load(Path(__file__).with_name("file_checks.yaml").read_text("utf-8"), yaml.CSafeLoader)
 JOB = CommandJob(command=("axolotl", "train", "/srv/my.yml"), apply="yaml", model="gpt2", task="causal-lm")
 
 
