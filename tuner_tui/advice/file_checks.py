@@ -40,7 +40,8 @@ from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, 
 from tuner_tui.settings.command_training import own_settings, takes_arguments
 from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, leaf_pattern, placeholders, texts_in
 from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
-from tuner_tui.settings.dialects.python_source import TO_GIVE, UNSLOTH, last_name, parse_python
+from tuner_tui.settings.dialects.python_source import TO_GIVE, UNSLOTH
+from tuner_tui.settings.dialects.python_values import last_name, parse_python
 from tuner_tui.settings.dialects.script_search import MODULE, imported_packages, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.dialects.tool_job import arguments_of_script, program_of

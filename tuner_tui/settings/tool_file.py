@@ -58,7 +58,8 @@ from tuner_tui.settings.dialects.hydra import (
     missing_fields,
 )
 from tuner_tui.settings.dialects.job_files import kind_of_name
-from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, known_names, parse_python, required_options
+from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, required_options
+from tuner_tui.settings.dialects.python_values import known_names, parse_python
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     WORD,

@@ -31,7 +31,6 @@ from tuner_tui.settings.dialects.dialect import (
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
 from tuner_tui.settings.dialects.job_files import on_this_machine, parse_tool_file, read_commands
 from tuner_tui.settings.dialects.python_source import (
-    CALLED,
     UNSLOTH,
     notebook_codes,
     overlaid,
@@ -42,6 +41,7 @@ from tuner_tui.settings.dialects.python_source import (
     render_calls,
     shell_lines,
 )
+from tuner_tui.settings.dialects.python_values import CALLED
 from tuner_tui.settings.dialects.script_search import find_program, own_modules, pattern_of, words_of
 from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_shell
 from tuner_tui.settings.errors import PresetError, SettingsError

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import dialects, is_for_other_work, leaf_pattern, says_training
-from tuner_tui.settings.dialects.python_source import evaluate_literal
+from tuner_tui.settings.dialects.python_values import evaluate_literal
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     MODULE,

@@ -35,7 +35,8 @@ from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, v
 from tuner_tui.settings.dialects.hf import RENAMED, ImportedSettings, is_other_library, setting_of_argument
 from tuner_tui.settings.dialects.hooks import KNOWN
 from tuner_tui.settings.dialects.hydra import hydra_command
-from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, is_started
+from tuner_tui.settings.dialects.python_source import is_started
+from tuner_tui.settings.dialects.python_values import ARGUMENTS, CLASS
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     MODULE,
