@@ -214,11 +214,11 @@ def _with_sources(
         settings = {**settings, "max_length": sum(halves)}  # a sample has both
     if program is None:
         return {**settings, **_of_global_batch(settings, training, flat, program)}, training, sources
-    source, known = source_of(program), {*settings, *training.stated, *imported.left_open}
-    said = read_settings(dialects()["own-script"], dict(_values_of_calls(source)))
-    read = {name: value for name, value in said.settings.items() if name not in known}
+    source, set_names = source_of(program), {*settings, *training.stated, *imported.left_open}
+    of_calls = read_settings(dialects()["own-script"], dict(_values_of_calls(source)))
+    read = {name: value for name, value in of_calls.settings.items() if name not in set_names}
     settings, sources = {**read, **settings}, sources | dict.fromkeys(read, program.name)
-    stated = {name: value for name, value in said.foreign.items() if name not in known}
+    stated = {name: value for name, value in of_calls.foreign.items() if name not in set_names}
     training = replace(training, stated={**stated, **training.stated})
     if training.model and "/" not in training.model:  # a short name of the program's own
         entry = rf"[\"']{re.escape(training.model)}[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']"
