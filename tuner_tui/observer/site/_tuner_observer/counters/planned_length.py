@@ -380,10 +380,10 @@ class _LoopFinder:
                 if any(assigns(each, counter) for each in ast.walk(node)) or not (at_top or additions):
                     continue  # what is set back, such as the epochs without improvement, is no position
                 understood = True
-                # It may change between the step and the test that follows, in this iteration or the next.
+                # It may change from the step on, even in its line, to the next test, in this iteration or the next.
                 last = end
                 for line in additions or [node.lineno]:
-                    last -= step < line < tested if step < tested else line > step or line < tested
+                    last -= step <= line < tested if step < tested else line >= step or line < tested
                 if counted is not None and at_top:
                     stop = (last - counted.first) // counted.stride + 1
                     loop = loop._replace(iterations=stop if loop.iterations is None else min(stop, loop.iterations))
