@@ -277,9 +277,9 @@ def console_script(scripts: Collection[Path]) -> str | None:
     return str(name) if all(package in script.relative_to(root).parts[:2] for script in scripts) else None
 
 
-def project_programs(path: Path) -> set[str]:
-    """The programs that the project around `path` installs."""
-    return {name for _, programs in _installed(path.absolute()) for name in programs}
+def project_programs(path: Path) -> dict[str, str]:
+    """The programs that the project around `path` installs, each with its function: `package.train:main`."""
+    return {name: str(target) for _, programs in _installed(path.absolute()) for name, target in programs.items()}
 
 
 def _installed(path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:

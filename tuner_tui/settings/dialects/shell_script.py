@@ -612,6 +612,7 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
 
 def split_commands(line: str) -> list[tuple[str, ...]]:
     """The words of each command in a line, without comments; none if its quotes do not end here."""
+    line = line.lstrip("! \t")  # as in a notebook
     masked = pattern_of("quoted").sub(lambda text: text[0].translate(_MASK), line)
     words: list[str] = []
     for text in (masked, _without_comment(line)):  # where a comment has an apostrophe, quotes do not end

@@ -86,7 +86,7 @@ APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "place
 """How settings reach a file of a form that is not rewritten for each run."""
 NO_PROGRAMS = (".ipynb", ".args")
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
-PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.py|[\w-]+\.py(?=\s+[<$-]))\s[^`]*)"
+PROGRAM = rf"(?:^|[\s`$>!])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.py|[\w-]+\.py(?=\s+[<$-]))\s[^`]*)"
 """The beginning of a command that may start a training."""
 MOSTLY_SAID = 2
 """Of several commands, one that texts have so many times as often as the next is meant."""
@@ -218,7 +218,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
     Where all add an option with which a script for training does something else, they count without what they add.
     """
     config = path.absolute()
-    programs = tool_programs() | project_programs(path)
+    programs = dict.fromkeys(tool_programs(), "") | project_programs(path)
     likely = re.compile(
         rf"\b(?:{'|'.join(re.escape(above.name) for above in config.parents[:2])})/"
         r"|-cn |--[\w-]*(?:config|cfg|conf|yaml|params|args[_-])|[/{<_](?:config|cfg)(?![a-z])"
@@ -274,7 +274,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
 
 def open_command(path: Path) -> str:
     """The text near the file in which a command for training names it with values to fill in; empty without one."""
-    programs = tool_programs() | project_programs(path)
+    programs = dict.fromkeys(tool_programs(), "") | project_programs(path)
     for text_file in texts_above(path):
         text = read_source(text_file)
         for words, _ in _commands_in(text_file, text, path, programs, True) if path.name in text else ():
@@ -428,8 +428,11 @@ def _command_lines(
                 yield words, dict(given)
 
 
-def _starts_training(words: Sequence[str], folder: Path, programs: Collection[str]) -> bool:
-    """Whether the first script or module of the command is there, and none of an evaluation by its name."""
+def _starts_training(words: Sequence[str], folder: Path, programs: Mapping[str, str]) -> bool:
+    """Whether the first script or module of the command is there, and none of an evaluation by its name.
+
+    `programs` has the function of each program that its project installs.
+    """
     if pattern_of("no_trainings").search(" ".join(words)):
         return False
     for word, following in pairwise((*words, "")):
@@ -445,13 +448,15 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
             *packages, module = map(Path, following.split("."))
             if names_other_work(module) or (any(map(names_other_work, packages)) and not TRAINING.search(module.name)):
                 return False
-            base = folder / following.replace(".", "/")
-            return base.with_suffix(".py").is_file() or base.is_dir() or following.partition(".")[0] in programs
+            bases = (folder / root / following.replace(".", "/") for root in ("", "src"))
+            is_there = any(base.with_suffix(".py").is_file() or base.is_dir() for base in bases)
+            return is_there or following.partition(".")[0] in programs
     started = [word for word in words if not re.fullmatch(rf"{LAUNCHERS}|run|-.*", word)][:2]
     if not started or started[0] not in programs:
         return False
     subcommand = [Path(word) for word in started if re.fullmatch(r"[\w-]+", word)][-1:]  # or the program's own name
-    return not any(map(names_other_work, subcommand))
+    of_program = Path(programs[started[0]].partition(":")[0]).suffix.removeprefix(".")
+    return not any(map(names_other_work, (*subcommand, Path(of_program))))
 
 
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
