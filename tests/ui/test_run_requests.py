@@ -36,6 +36,7 @@ from tuner_tui.inspection.step_trace import CallTime, PartTime, StepTimes
 from tuner_tui.runs.events.types import FellBack
 from tuner_tui.runs.read.live_inspection import RankProfile, RunProfile
 from tuner_tui.runs.read.reader import RunRow
+from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.supervise.stall import Inspection
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
@@ -55,6 +56,18 @@ async def test_two_keys_train_and_the_run_is_followed() -> None:
         assert app_of(pilot).session.state.folder == Path("/runs/r001")
         assert app_of(pilot).main.page == "settings"  # it is seen beside the settings
         assert app_of(pilot).main.run_name == "r001"
+
+
+async def test_a_run_that_loses_its_supervisor_while_it_is_shown_gets_another() -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        await until(pilot, lambda: box.view is not None and app_of(pilot).session.state.view == box.view)
+        adopted = len(box.adopted)
+        assert box.view is not None
+        lost = RunStatus("lost", "The supervisor has ended.", pid=7, training_alive=True)
+        box.view = replace(box.view, status=lost)
+        await until(pilot, lambda: len(box.adopted) > adopted)
+        assert box.adopted[adopted:] == [app_of(pilot).main.run_name]
 
 
 async def test_nothing_is_started_or_edited_by_enter_until_the_inventory_is_read() -> None:

@@ -77,10 +77,13 @@ class RunRequests(Requests):
     # following
 
     def follow(self, folder: Path | None) -> None:
-        if folder is not None:
-            self._app.run_task(to_daemon_thread, lambda: self._backend.adopt_run(folder))
+        self._adopt(folder)
         self._show_run(folder)
         self._store.update(replace(self._state, folder=folder, view=None, findings=None, context=None))
+
+    def _adopt(self, folder: Path | None) -> None:
+        if folder is not None:
+            self._app.run_task(to_daemon_thread, lambda: self._backend.adopt_run(folder))
 
     async def open(self, folder: Path) -> None:
         """Follow the run in `folder`, and show its job and settings: they are what `t` trains again."""
@@ -96,6 +99,8 @@ class RunRequests(Requests):
         just_ended = before is not None and before.status.live and view.status.kind == "ended"
         if just_ended:
             self._app.notify_desktop(view.status.sentence)
+        if before is not None and before.status.kind != view.status.kind == "lost":  # its supervisor has just died
+            self._adopt(self._state.folder)
         self._store.update(replace(self._state, view=view))
         if before is None or just_ended or _measured(before) != _measured(view):
             self._store.request_estimate()  # the run has measured speed, memory or its data
