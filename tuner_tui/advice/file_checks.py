@@ -20,6 +20,7 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.preflight import REQUIREMENTS, CheckState, PreflightCheck, logout_checks, preflight_check
 from tuner_tui.advice.recommend.target import training_code_of
 from tuner_tui.core.files import read_data_file
+from tuner_tui.core.python_syntax import parse_python
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import (
@@ -41,7 +42,7 @@ from tuner_tui.settings.command_training import own_settings, takes_arguments
 from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, leaf_pattern, placeholders, texts_in
 from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
 from tuner_tui.settings.dialects.python_source import TO_GIVE, UNSLOTH
-from tuner_tui.settings.dialects.python_values import last_name, parse_python
+from tuner_tui.settings.dialects.python_values import last_name
 from tuner_tui.settings.dialects.script_search import MODULE, imported_packages, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.dialects.tool_job import arguments_of_script, program_of

@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
+from tuner_tui.core.python_syntax import parse_python
 from tuner_tui.settings.dialects.dialect import (
     HF,
     TEMPLATE,
@@ -59,7 +60,7 @@ from tuner_tui.settings.dialects.hydra import (
 )
 from tuner_tui.settings.dialects.job_files import kind_of_name
 from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, required_options
-from tuner_tui.settings.dialects.python_values import known_names, parse_python
+from tuner_tui.settings.dialects.python_values import known_names
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     WORD,

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Input, OptionList
 
-from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, opened
+from tests.fakes.ui_backend import DATA_WAIT, FakeBox, busy_box, failed_box, opened
 from tests.ui.pilots import (
     app_of,
     cursor_on,
@@ -22,6 +22,7 @@ from tests.ui.pilots import (
     settled,
     until,
 )
+from tuner_tui.advice.finding import FindingSeverity
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.keys import GLOSSARIES, KEYS, key_label
@@ -138,6 +139,15 @@ async def test_without_a_run_the_screen_says_what_to_press_and_which_runs_there_
     async with on_screen(FakeBox(runs=[live, ended])) as pilot:
         await until(pilot, lambda: screen_text(pilot.app).count("r003 sft.py: training, 14 %") == 2)
         await until(pilot, lambda: "r002 train.py: out of memory, 2.0 h ago" in screen_text(pilot.app))
+
+
+@pytest.mark.parametrize(("severity", "mark"), [("failed", "●1"), ("warning", "●1"), ("hint", "○1")])
+async def test_the_tab_of_troubleshooting_marks_the_worst_finding(
+    severity: FindingSeverity, mark: str
+) -> None:
+    box = busy_box(findings=(replace(DATA_WAIT, severity=severity),))
+    async with on_screen(box, size=(80, 24)) as pilot:
+        await until(pilot, lambda: f"3 Trouble {mark}" in screen_text(pilot.app))
 
 
 async def test_numbers_tab_and_clicks_go_to_the_panels() -> None:

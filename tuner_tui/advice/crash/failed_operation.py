@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.core.files import compiled, read_data_file
+from tuner_tui.core.python_syntax import parse_python
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.core.text import end_at_word
 from tuner_tui.runs.log_parsing.crash_table import CrashPattern
@@ -164,8 +165,8 @@ def _parse(statement: str) -> ast.AST | None:
     whole = f"{mirrored[opened:]}{text}{mirrored[:opened]}"
     for form in (whole, f"{whole} pass", f"{whole}: pass", f"{{{whole}}}", f"f({whole})", f"[{whole}]", f"[0 {whole}]"):
         try:
-            return ast.parse(form)
-        except (SyntaxError, ValueError, RecursionError):
+            return parse_python(form)
+        except SyntaxError:
             continue
     return None
 

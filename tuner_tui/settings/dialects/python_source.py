@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tuner_tui.core.python_syntax import parse_python
 from tuner_tui.settings.dialects.python_values import (
     ARGUMENTS,
     CALLED,
@@ -34,7 +35,6 @@ from tuner_tui.settings.dialects.python_values import (
     module_constants,
     names_in,
     own_values,
-    parse_python,
     parse_sources,
     section_of,
     unparsed,

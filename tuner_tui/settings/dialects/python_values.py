@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tuner_tui.core.python_syntax import parse_expression, parse_python
 from tuner_tui.settings.dialects.script_search import (
     TRAINING,
     WORD,
@@ -74,14 +75,6 @@ def unparsed(node: ast.AST) -> str:
         return ast.unparse(node)
     except RecursionError:
         return ""
-
-
-def parse_python(code: str) -> ast.Module:
-    """The tree of `code`. Raises `SyntaxError`, also for what is nested too deeply for the parser."""
-    try:
-        return ast.parse(code)
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise SyntaxError(str(error) or "it is nested too deeply") from None
 
 
 class PythonSource(Struct, frozen=True):
@@ -323,7 +316,7 @@ def module_constants(given: Mapping[str, str], script: str, options: Mapping[str
 def _literal(value: object) -> Any:
     """The value of a word of a command line."""
     try:
-        return ast.literal_eval(str(value))
+        return ast.literal_eval(parse_expression(str(value)))
     except (ValueError, SyntaxError):
         return {"true": True, "false": False}.get(str(value), value)
 

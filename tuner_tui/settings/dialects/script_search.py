@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from tuner_tui.core.files import open_regular, read_data_file
+from tuner_tui.core.python_syntax import parse_python
 
 TABLES = Path(__file__).with_name("tools.yaml")
 FOLDERS_UP, MOST_SCRIPTS, MOST_SOURCE_BYTES = 5, 400, 2**18
@@ -158,8 +159,8 @@ def own_modules(script: Path, certain: bool = False) -> Iterator[tuple[Path, str
 
 def _certain_imports(source: str) -> str:
     """The imports at the top of a source: neither those that it tries nor those of a branch or a function."""
-    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        nodes = (node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom))
+    with suppress(SyntaxError):
+        nodes = (node for node in parse_python(source).body if isinstance(node, ast.Import | ast.ImportFrom))
         return "\n".join(map(ast.unparse, nodes))
     return ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shlex
@@ -19,6 +18,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tuner_tui.core.python_syntax import parse_expression
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import dialects, is_for_other_work, leaf_pattern, says_training
 from tuner_tui.settings.dialects.python_values import evaluate_literal
@@ -658,9 +658,9 @@ def _arithmetic(terms: str) -> int | None:
     if not re.fullmatch(r"[\d\s+*/%()-]{1,200}", terms) or "**" in terms:
         return None
     try:
-        tree = ast.parse(terms.strip().replace("//", "?").replace("/", "//"), mode="eval")
-        return int(evaluate_literal(tree.body, {}))
-    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError):
+        tree = parse_expression(terms.replace("//", "?").replace("/", "//"))
+        return int(evaluate_literal(tree, {}))
+    except (SyntaxError, ValueError, TypeError, ArithmeticError):
         return None
 
 

@@ -13,6 +13,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from tuner_tui.ui.panels.arrangement import PANEL_TITLES
+from tuner_tui.view.finding_rows import MARKS
 
 Key = tuple[str, str, str]
 """Key label, description and action."""
@@ -110,7 +111,7 @@ NAMES = {**PANEL_TITLES, "troubles": "Trouble", "trials": "Trials", "skipped": "
 class PageTabs(LabelBar):
     """Shows the names of `pages` with their number keys; `shown` is highlighted."""
 
-    COMPONENT_CLASSES = {"strip--quiet", "strip--shown", "strip--failed", "strip--warning"}  # noqa: RUF012
+    COMPONENT_CLASSES = {"strip--quiet", "strip--shown", "strip--failed", "strip--warning", "strip--hint"}  # noqa: RUF012
 
     pages: reactive[tuple[str, ...]] = reactive(())
     numbers: reactive[tuple[str, ...]] = reactive(())
@@ -129,7 +130,7 @@ class PageTabs(LabelBar):
 
     def _part(self, page: str, names: dict[str, str], gap: str) -> tuple[str, str, str]:
         count, severity = self.trouble
-        mark = f" ●{count}" if page == "troubles" and count else ""
+        mark = f" {MARKS[severity][0].strip()}{count}" if page == "troubles" and count else ""
         number = self.numbers.index(page) + 1
         label = f"{number}{' ' if page in names else ''}{names.get(page, '')}{mark}"
         style = "shown" if page == self.shown else severity if mark else "quiet"
