@@ -142,9 +142,7 @@ async def test_without_a_run_the_screen_says_what_to_press_and_which_runs_there_
 
 
 @pytest.mark.parametrize(("severity", "mark"), [("failed", "●1"), ("warning", "●1"), ("hint", "○1")])
-async def test_the_tab_of_troubleshooting_marks_the_worst_finding(
-    severity: FindingSeverity, mark: str
-) -> None:
+async def test_the_tab_of_troubleshooting_marks_the_worst_finding(severity: FindingSeverity, mark: str) -> None:
     box = busy_box(findings=(replace(DATA_WAIT, severity=severity),))
     async with on_screen(box, size=(80, 24)) as pilot:
         await until(pilot, lambda: f"3 Trouble {mark}" in screen_text(pilot.app))
