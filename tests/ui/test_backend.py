@@ -99,6 +99,15 @@ def test_presets_are_judged_by_the_gpus_though_torch_is_cpu_only() -> None:
     assert verdicts == {"qlora-8b-24gb": ("", "fits"), "lora-8b-80gb": ("", "too large")}
 
 
+def test_a_preset_that_fits_says_which_packages_are_missing() -> None:
+    backend, machine = Backend(), box(make_gpu(memory_total_bytes=24 * 2**30))
+    entries = [entry for entry in backend.list_presets(machine) if entry.name in ("qlora-8b-24gb", "full-1b-24gb")]
+    outlooks = backend.preset_outlooks(entries, machine, python())
+    assert {name: each.lacks for name, each in outlooks.items()} == dict.fromkeys(
+        ("qlora-8b-24gb", "full-1b-24gb"), "bitsandbytes"
+    )
+
+
 def test_what_trains_on_the_cpu_waits_for_no_gpu() -> None:
     backend, machine = Backend(), box(make_gpu(uuid="GPU-0"), make_gpu(index=1, uuid="GPU-1"))
     config = replace(backend.load_preset("demo"), job=BuiltinJob(launcher="torchrun", processes=2))

@@ -100,6 +100,8 @@ async def test_the_cursor_is_on_a_preset_that_fits_as_soon_as_that_is_known() ->
         await press_to(pilot, "Presets", "p")
         await until(pilot, lambda: "For a large GPU" in screen_text(pilot.app))
         assert "Any machine without" not in screen_text(pilot.app)
+        assert "Not for this machine as it is" in screen_text(pilot.app)
+        assert "needs 8 GPUs" in screen_text(pilot.app)
 
 
 async def test_enter_on_a_choice_opens_its_list() -> None:

@@ -34,7 +34,7 @@ from tuner_tui.hardware.known_gpus import planned_interpreter
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.launch.command import LaunchError, check_unshared
+from tuner_tui.runs.launch.command import LaunchError, builtin_packages, check_unshared
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
@@ -148,7 +148,9 @@ class Backend:
             memory = self.estimates.quick(EstimateRequest(resolved, job, inventory, interpreter))
             is_estimated = memory.estimate is not None and memory.on_gpu  # better than the memory that a preset names
             lacks = "" if preset.for_ is None else preset.for_.lacking(gpus, cores, is_estimated)
-            outlooks[entry.name] = PresetOutlook(lacks, memory)
+            packages = builtin_packages(resolved.settings) if isinstance(job, BuiltinJob) else ()
+            missing = " and ".join(name for name in packages if name not in interpreter.packages)
+            outlooks[entry.name] = PresetOutlook(lacks or missing, memory)
         return outlooks
 
     def load_preset(self, name: str) -> TrainingConfig:

@@ -137,7 +137,7 @@ TrialPlacement = Literal["sequential", "gpus", "ray"]
 
 
 class PresetOutlook(NamedTuple):
-    """What the machine lacks that a preset is for, empty if nothing, and its memory and time there."""
+    """What the machine or its Python lacks for a preset, empty if nothing, and its memory and time there."""
 
     lacks: str
     memory: MemoryOutlook

@@ -424,11 +424,11 @@ def preset_name_problem(name: str) -> str | None:
     return None
 
 
-READING_GROUP, FITTING_GROUP = "checking what fits …", "fits this machine"
+READING_GROUP, FITTING_GROUP, UNFIT_GROUP = "checking what fits …", "fits this machine", "not for this machine as it is"
 UNMEASURED_GROUP = "made for such a GPU; no estimate before a run"
 UNUSED_GROUP, MEASURED_GROUP = "would fit the GPU (this PyTorch is CPU-only)", "measured on other machines"
 PRESET_GROUPS = (
-    "yours", READING_GROUP, FITTING_GROUP, UNMEASURED_GROUP, "for other machines", MEASURED_GROUP, "cannot be read",
+    "yours", READING_GROUP, FITTING_GROUP, UNMEASURED_GROUP, UNFIT_GROUP, MEASURED_GROUP, "cannot be read",
 )  # fmt: skip
 WIDEST, SCROLL_BAR = 100, 2
 PRESET_COLUMNS = ("method", "peak / free memory (! tight)", "time here", "")
@@ -491,7 +491,7 @@ def _preset_group(preset: PresetEntry, outlook: PresetOutlook | None, reading: b
         return MEASURED_GROUP
     verdict = None if outlook is None or outlook.memory.estimate is None else outlook.memory.estimate.verdict
     if outlook is not None and (outlook.lacks or verdict == "too large"):
-        return "for other machines"
+        return UNFIT_GROUP
     return FITTING_GROUP if verdict in ("fits", "tight") else UNMEASURED_GROUP
 
 
@@ -500,7 +500,7 @@ def _preset_figures(
 ) -> tuple[str, ...]:
     """Return the columns of a preset: method, peak memory, time and marks; without an outlook `memory` is shown.
 
-    Of one for other machines stands there what this one lacks.
+    Of one that is not for this machine stands there what it lacks.
     """
     values = {} if preset.loaded is None else preset.loaded.preset.settings
     method = training_method(values.get("peft_method"), values.get("quantization"))

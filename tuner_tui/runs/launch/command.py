@@ -177,25 +177,31 @@ BUILTIN_JOB_PACKAGES = "torch transformers accelerate datasets peft"
 """Not `tuner-tui[train]`: another Python would fetch it from the package index, where the name is not ours."""
 
 
+def builtin_packages(settings: Settings) -> Mapping[str, str]:
+    """What the built-in job imports with these settings, the most basic first, and what needs each package."""
+    needs = dict.fromkeys(("torch", "transformers"), "the built-in job")
+    if settings.peft_method != "none":
+        needs["peft"] = settings.peft_method
+    if settings.optim in BITSANDBYTES_OPTIMIZERS:
+        needs["bitsandbytes"] = settings.optim
+    if settings.quantization != "none":
+        needs["bitsandbytes"] = f"quantization {settings.quantization}"
+    return needs
+
+
 def able_to_train(interpreter: Interpreter, settings: Settings) -> Interpreter:
     """The interpreter, if it has what the built-in job needs with these settings. Raises `LaunchError`."""
     if interpreter.problem is not None and not interpreter.packages:
         raise LaunchError(interpreter.problem)
-    needs: list[tuple[tuple[str, ...], str, str]] = [
-        (("torch", "transformers"), "the built-in job", BUILTIN_JOB_PACKAGES)
-    ]
-    if settings.peft_method != "none":
-        needs.append((("peft",), settings.peft_method, "peft"))
-    if settings.quantization != "none":
-        needs.append((("bitsandbytes",), f"quantization {settings.quantization}", "bitsandbytes"))
-    if settings.optim in BITSANDBYTES_OPTIMIZERS:
-        needs.append((("bitsandbytes",), settings.optim, "bitsandbytes"))
-    for packages, why, install in needs:
-        if missing := [name for name in packages if name not in interpreter.packages]:
-            raise LaunchError(
-                f"{interpreter.path} has no {' and no '.join(missing)}, which {why} needs: run "
-                f"`{interpreter.path} -m pip install {install}`, or choose another Python with --interpreter."
-            )
+    needs = builtin_packages(settings)
+    if missing := [name for name in needs if name not in interpreter.packages]:
+        why = needs[missing[0]]
+        names = [name for name in missing if needs[name] == why]
+        install = BUILTIN_JOB_PACKAGES if why == needs["torch"] else names[0]
+        raise LaunchError(
+            f"{interpreter.path} has no {' and no '.join(names)}, which {why} needs: run "
+            f"`{interpreter.path} -m pip install {install}`, or choose another Python with --interpreter."
+        )
     return interpreter
 
 
