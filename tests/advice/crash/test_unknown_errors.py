@@ -24,6 +24,10 @@ def frames(*places: str) -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
+def listed(texts: str | list[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else texts
+
+
 TQDM = "Epoch {}:  10%|#  | {}/60 [00:02<00:09, 1.1it/s, loss=0.8]"
 RICH = "Epoch 0/9 ━━━━╸━━━ {}/60 0:00:05 • 0:00:10 19.5it/s train_loss: 0.8"
 PROGRAM = "/home/ann/train.py:<module>|main()"
@@ -326,8 +330,7 @@ def test_a_check_does_not_repeat_the_message() -> None:
 def test_what_a_refusal_asks_for_is_one_of_the_first_remedies(row: dict[str, Any]) -> None:
     title = re.sub(r"\\{\w+\\}", ".+", re.escape(row["why"]))
     assert any(re.fullmatch(title, each) for each in refused(row["example"])[:2])
-    others = row.get("counter_example", "ValueError: no")
-    for other in [others] if isinstance(others, str) else others:
+    for other in listed(row.get("counter_example", "ValueError: no")):
         assert not any(re.fullmatch(title, each) for each in refused(other))
 
 
@@ -382,11 +385,31 @@ def test_each_reading_is_of_things_and_faults_that_there_are() -> None:
 @pytest.mark.parametrize("row", read_yaml(FACTS), ids=lambda row: row["title"][:60])
 def test_the_numbers_and_names_of_a_message_make_a_remedy(row: dict[str, Any]) -> None:
     title = re.sub(r"\\{\w+\\}", ".+", re.escape(row["title"]))
-    for example in [row["example"]] if isinstance(row["example"], str) else row["example"]:
+    for example in listed(row["example"]):
         (fact,) = facts_in(example)
         assert re.fullmatch(title, fact.title)
         assert not re.search(r"\{\w+\}", f"{fact.title} {fact.why}")
-    assert not any(re.fullmatch(title, each.title) for each in facts_in(row.get("counter_example", "")))
+    for other in listed(row.get("counter_example", [])):
+        assert not any(re.fullmatch(title, each.title) for each in facts_in(other))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "AttributeError: 'Plate' object has no attribute 'trun'. Did you mean: 'turn'?",
+        "NameError: name 'trun' is not defined. Did you mean: 'turn'?",
+        "TypeError: turn() got an unexpected keyword argument 'trun'. Did you mean 'turn'?",
+    ],
+)
+def test_the_nearest_name_is_advice_only_for_a_line_of_the_users_own_code(error: str) -> None:
+    def offers(file: str) -> str:
+        (finding,) = read(frames(PROGRAM, f"{file}:bake|trun()") + error)
+        return "\n".join(offer.title for offer in finding.remedies)
+
+    assert "write `turn` for `trun`" in offers("/home/ann/bake.py")
+    remote = "/home/ann/.cache/huggingface/modules/transformers_modules/ann/plate/modeling_plate.py"
+    for file in ("@plates/bake.py", "/home/ann/axolotl/src/axolotl/bake.py", remote, "<string>"):
+        assert not re.search("write `turn`|as the message says", offers(file)), file
 
 
 def test_an_error_without_message_takes_the_one_that_was_logged_above_it() -> None:

@@ -46,17 +46,18 @@ def first_form(rows: Iterable[tuple[str, tuple[str, ...]]], text: str) -> tuple[
 def facts_in(text: str, log: Sequence[str] = ()) -> tuple[Remedy, ...]:
     """What to do by the numbers and names of a message, and what else the output shows."""
     rows = (
-        (row["form"], (row["title"], row["why"], row.get("instead", "")))
+        (row["form"], (row["title"], row["why"], row.get("instead", ""), "own-line" * ("own-line" in row)))
         for row in read_data_file(FACTS)
         if compiled(row["form"]).search(text) and any(map(compiled(row.get("log", "")).search, (text, *log)))
     )
-    texts = first_form(rows, text)
-    return (Remedy(texts[0], texts[1], name=texts[2], source="the numbers and names of the message"),) if texts else ()
+    title, why, name, own = first_form(rows, text) or ("",) * 4
+    fact = Remedy(title, why, name=name, source="the numbers and names of the message", edits_line=bool(own))
+    return (fact,) if title else ()
 
 
 def advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do."""
-    text = re.sub(r"(?im)^(?:wandb|clearml|mlflow|comet\w*)\b(?![\w.]*(?:Error|Exception):).*", "", message)
+    text = pattern_of("no-advice", re.MULTILINE).sub("", message)
     text = re.sub(r":\n+(?:```\w*\n)?(?=\S)", ": ", text)  # a command below the sentence that names it
     reporting = pattern_of("reporting", re.IGNORECASE)
     texts = [
