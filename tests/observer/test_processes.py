@@ -171,6 +171,17 @@ def test_ranks_that_nothing_connects_are_not_added_up(ranks: ObservedProcess, tm
 
 
 @pytest.mark.train
+@pytest.mark.parametrize("device", ["any device", "cpu"])
+def test_a_trainer_that_sets_up_a_group_and_does_not_use_it_trains_alone(tmp_path: Path, device: str) -> None:
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    result = observe(tmp_path, *torchrun, str(SCRIPTS / "hf_trainer.py"), str(tmp_path / "output"), device)
+    assert result.exit_code == 0, result.errors
+    state = fold_all(RunState(), (event for events in result.files.values() for event in events))
+    alone = device == "any device"
+    assert (len(state.ranks), state.unconnected, state.replicas) == (2, alone, 1 if alone else 2)
+
+
+@pytest.mark.train
 def test_each_rank_has_a_file_and_the_launcher_none(ranks: ObservedProcess) -> None:
     assert ranks.exit_code == 0, ranks.errors
     assert list(ranks.files) == ["events-rank0.jsonl", "events-rank1.jsonl"]

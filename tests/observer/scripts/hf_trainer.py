@@ -61,7 +61,7 @@ def main() -> None:
         eval_steps=5,  # the last step of an epoch: the next batches are fetched before `train()` is called
         save_steps=5,
         report_to="none",
-        use_cpu=True,
+        use_cpu="any device" not in sys.argv,
         disable_tqdm=True,
     )
     orders = [Orders(each.partition("=")[2]) for each in sys.argv if each.startswith("order=")]

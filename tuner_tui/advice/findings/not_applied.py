@@ -110,7 +110,7 @@ def same_data(situation: Situation) -> Finding | None:
     steps, ranks, job = situation.suspects.repeated_steps, len(situation.state.ranks), situation.job
     is_divided = job is not None and job.copies(ranks) != ranks
     if situation.state.unconnected:
-        return finding("not-connected", situation, "torch.distributed was not initialised in them", ranks=ranks)
+        return finding("not-connected", situation, "they exchange no gradients", ranks=ranks)
     if steps < MIN_REPEATED_STEPS or situation.state.independent or is_divided:
         return None
     return finding("same-data", situation, f"the rows of all ranks are equal in {steps} of {steps} steps", ranks=ranks)

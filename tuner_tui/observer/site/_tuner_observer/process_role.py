@@ -76,8 +76,8 @@ OTHER_EXCHANGES = ("horovod", "torch_xla", "byteps", "smdistributed", "mpi4py")
 
 
 def is_alone() -> bool:
-    """Whether the process was started as one of several, and nothing connects it with the others."""
-    return rank_and_world()[1] > 1 and not is_distributed() and not any(name in sys.modules for name in OTHER_EXCHANGES)
+    """Whether the process was started as one of several, and no package but torch could connect it with the others."""
+    return rank_and_world()[1] > 1 and not any(name in sys.modules for name in OTHER_EXCHANGES)
 
 
 def _number(name: str, default: int) -> int:

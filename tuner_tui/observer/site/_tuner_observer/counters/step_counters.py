@@ -139,7 +139,8 @@ class StepCounters:
     batches it consumed; `on_resumed` the steps of the processes before, after the first step of this one. `optimizers`:
     how many step alternately, as in a GAN. `count_ended_group` counts a step seen by calls of `backward` that has
     ended; see `group_ended`. `trainer_reports`: a Trainer tells the length of the training; `trainer_logs`: it has told
-    a loss. `wait_is_known`: the training computes on the CPU, where the time in a call is that of its work.
+    a loss; `trains_alone`: it shares a step with no other process. `wait_is_known`: the training computes on the CPU,
+    where the time in a call is that of its work.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class StepCounters:
         self._trainer_calls: int | None = None
         self._next_write_s = 0.0
         self._epochs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self.trainer_reports = self.trainer_logs = False
+        self.trainer_reports = self.trainer_logs = self.trains_alone = False
         self._planned: PlannedLength | None = None
         self._planned_from = 0
         self._accumulated: dict[int, int] = {}
@@ -698,7 +699,7 @@ class StepCounters:
 
     def _fields(self) -> dict[str, Any]:
         # A script may leave the process group before its last counters.
-        self._distributed = self._distributed or is_distributed()
+        self._distributed = self._distributed or (is_distributed() and not self.trains_alone)
         printed = None if self.trainer_reports else list(self._printed) or None
         self._printed.clear()
         return {

@@ -51,6 +51,8 @@ class TransformersReporter(FrameworkReporter):
         steps_an_epoch = -(-(call_safely(len, train_dataloader) or 0) // args.gradient_accumulation_steps)
         epochs = state.max_steps / steps_an_epoch if steps_an_epoch else as_float(state.num_train_epochs)
         self.counters.follow_trainer(state.global_step)
+        # On a CPU without `use_cpu` it may set up a process group, and nevertheless averages no gradients.
+        self.counters.trains_alone = args.world_size == 1
         ignores = call_safely(ignores_accumulation, model)
         if ignores is not None:
             self.settings_in_effect.update({"loss_ignores_accumulation": ignores})
