@@ -91,7 +91,7 @@ OF_ITSELF = re.compile(r"it needs (?:\$[@*#](?:, )?)+|only the shell knows .*")
 """What a script that is started as a whole has without its caller."""
 ABSENT, NOT_COMPLETE, INVALID = ", which the command needs, is not there", " is not complete: ", " is not valid Python"
 """What a note says after the name of a file."""
-OF_ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:(\w+)\}")
+OF_ENVIRONMENT = re.compile(r"\$\{(?:(?:oc\.)?env:|(?=[A-Z\d]+_[A-Z\d_]+\}))(\w+)\}")
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
 
@@ -359,23 +359,29 @@ def _of_global_batch(
 def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[str], path: Path) -> tuple[str, ...]:
     """Variables or keys without values that a command needs, where the command comes from another file."""
     named = Path(next((word for word in job.command[1:] if word.endswith((".py", *SHELL_SUFFIXES))), ""))
-    program = program_of(words, path) if words else named
-    if program is None or not program.is_absolute() or (words and job.command[0] == "bash"):
+    program = program_of(words, path) or Path() if words else named
+    if words and (not program.is_absolute() or job.command[0] == "bash"):
         return ()
+    missing, names = list[str](), [] if words else OF_ENVIRONMENT.findall(str(flat))
+    given = {*os.environ, *job.env}
     with suppress(SettingsError):
-        if program.suffix in SHELL_SUFFIXES:
-            return parse_file(read_file_text(program), program).incomplete
-        missing = [*missing_fields(program, flat)] if job.apply == "placeholders" and not words else []
-        missing = missing or [*required_options(program, words or job.command)]
-        given, texts = {*os.environ, *job.env}, "" if words else str(flat)
-        source = "" if (program.parent / ".env").exists() else read_source(program)
-        names = (
-            *OF_ENVIRONMENT.findall(texts),
-            *(name for _, name in pattern_of("asserted_variables").findall(source)),
-        )
-        missing += [f"${name}" for name in dict.fromkeys(names) if name not in given]
-        return (f"it needs {', '.join(missing)}",) if missing else ()
-    return ()
+        if program.is_absolute():
+            if program.suffix in SHELL_SUFFIXES:
+                return parse_file(read_file_text(program), program).incomplete
+            missing += missing_fields(program, flat) if job.apply == "placeholders" and not words else []
+            missing += [] if missing else required_options(program, words or job.command)
+            source = "" if (program.parent / ".env").exists() else read_source(program)
+            names += [name for _, name in pattern_of("asserted_variables").findall(source)]
+            given |= {*_variables_set_by(program)}
+    missing += [f"${name}" for name in dict.fromkeys(names) if name not in given]
+    return (f"it needs {', '.join(missing)}",) if missing else ()
+
+
+def _variables_set_by(program: Path) -> Iterator[str]:
+    """The variables of the environment that the source of a program sets."""
+    source = source_of(program)
+    for pattern, name in words_of("set_variables").items():
+        yield from (match.expand(name) for match in re.finditer(pattern, source))
 
 
 def _with_command(

@@ -468,9 +468,9 @@ def why_no_training(flat: Mapping[str, Any], name: str) -> str | None:
     """Why nothing is trained by a file with these keys, or of this name; None where none of them says so."""
     if is_for_other_work(flat, name):
         kinds = words_of("kinds_of_work").items()
-        parts = "/".join(PurePath(name).parts[-2:])
-        kind = next((kind for kind, word in kinds if re.search(word, parts)), "inference or an evaluation")
-        why = f"is for {kind} by its keys or name, and says nothing of how to train"
+        part = PurePath(name).stem if names_other_work(PurePath(name)) else PurePath(name).parent.name
+        kind = next((f"for {kind}" for kind, word in kinds if re.search(word, part)), "no training")
+        why = f"is {kind} by its keys or name, and says nothing of how to train"
         return f"{why}: open the file with learning rate and epochs"
     floats = (key for key, value in flat.items() if isinstance(value, float))
     measured = (key for key in floats if pattern_of("results").search(key.lower()))
