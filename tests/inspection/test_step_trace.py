@@ -209,3 +209,12 @@ def test_a_step_without_a_free_core_is_not_bound_by_what_it_computes() -> None:
     )
     assert busy.gains[0].remedy == "free cores: fewer threads and workers, or no other programs"
     assert all(gain.share <= 0.3 for gain in busy.gains[1:])
+
+
+def test_what_the_profiled_steps_took_less_on_busy_cores_is_a_wait_for_one() -> None:
+    """The profile is of a moment with free cores; the steps before it are as long as the finding says."""
+    times, alone = judged(cpu_trace(), PlainSteps(0.020, 0.001, "cpu"))
+    busy = judge_step(times, (), 0.07)
+    assert times.profiled_step_s < 0.011
+    assert (alone.bound, busy.bound) == ("device", "cores")
+    assert busy.share == pytest.approx(1 - times.profiled_step_s / 0.020)

@@ -91,6 +91,8 @@ def _shares(times: StepTimes, queued: float) -> dict[Bound, float]:
         ranks = times.share(times.ranks_s)
         host = max(0.0, times.share(sum(part.own_s for part in times.parts)) - ranks)
         shares = {"input": waits, "host": host, "ranks": ranks, "device": max(0.0, 1 - waits - host - ranks)}
+        if queued >= WORTH:  # what the profiled steps took less than all, while the cores were busy, is a wait for one
+            queued = max(queued, times.share(times.step_s - times.profiled_step_s))
     by_cpu: tuple[Bound, ...] = ("host", "launch" if "launch" in shares else "device")
     computes = sum(shares[kind] for kind in by_cpu)
     cores = min(queued, computes)  # a wait for a core is in all that the CPU does alike
