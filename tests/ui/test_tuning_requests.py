@@ -326,6 +326,17 @@ def test_no_lane_is_faster_where_the_head_says_that_nothing_is() -> None:
     assert "within noise: " in lines(view, 140)[2]
 
 
+def test_a_repetition_that_says_nothing_of_the_noise_says_so() -> None:
+    start = under_way().tried[0]
+    repeated = replace(start.trial, purpose="noise")
+    tried = [
+        replace(start, trial=trial, measurement=replace(start.measurement, tokens_s=rate))
+        for trial, rate in ((start.trial, 20_300.0), (repeated, 13_600.0), (repeated, 20_500.0))
+    ]
+    lanes = lines(under_way(tried=tuple(tried), running=()))
+    assert ["disturbed, not counted" in lane for lane in lanes[:3]] == [False, True, False]
+
+
 def test_the_start_and_the_winner_are_named_where_they_are_run_again() -> None:
     lanes = lines(at_its_end())
     assert "current settings again" in lanes[8]

@@ -430,14 +430,15 @@ def _trial_state(view: TuningView, standing: TuningSummary, completed: Completed
     if view.limit_bytes is not None and peak_bytes is not None and peak_bytes > view.limit_bytes:
         return f"{WARN} too little memory left", "warn"
     given, results, rate = standing.given, standing.results, standing.rate_of_trial(completed)
-    is_given = trial.settings == given
-    if _is_repeated(trial) or (is_given and view.status != "finished"):
+    is_given, result = trial.settings == given, results.get(trial.settings)
+    if _is_repeated(trial):
+        return "" if result is None or rate in result.rates else "disturbed, not counted", "dim"
+    if is_given and view.status != "finished":
         return "", "dim"  # which settings they are stands before it
     if trial.settings == standing.best:
         final = "current settings kept" if is_start_best(view) else "winner"
         return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
-    result, start = results.get(trial.settings), None if given is None else results.get(given)
-    start_rate = None if given is None else standing.rate_of(given)
+    start, start_rate = (None, None) if given is None else (results.get(given), standing.rate_of(given))
     if is_given or result is None or start is None or not start_rate or rate is None:
         return "", "dim"
     ratio = rate / start_rate
