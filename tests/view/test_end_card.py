@@ -66,6 +66,18 @@ def test_a_run_with_a_remedy_says_whether_it_helped_and_how_to_take_it_back() ->
     assert "U" not in dict(next_keys(shown))  # it was taken back
 
 
+def test_the_headline_of_a_run_with_a_remedy_has_the_gain_of_the_verdict() -> None:
+    judged = RemedyOutcome(("more-workers",), "workers 0 → 6", "r006", "r007", "kept", "", speed=(7.2, 7.0, 7.5))
+    for outcome, run, text in (
+        (judged, "r006", "7.2× faster than r006"),
+        (replace(judged, speed=None), "r006", None),  # the sentence says why it is not exact
+        (judged, "r005", "2.0× faster than r005"),
+    ):
+        past = (PastRun(run, 100.0, None),)
+        compared = speed_against_earlier(scene(context=RunContext(past, remedy=outcome)))
+        assert (None if compared is None else compared.text) == text
+
+
 def test_the_key_names_another_training_that_is_set_now() -> None:
     assert dict(next_keys(scene()))["t"] == "run again"
     assert "t train python wait.py" in " ".join(lines(scene(start=("t", "train python wait.py")), 80))

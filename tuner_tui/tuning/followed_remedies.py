@@ -52,7 +52,7 @@ MAX_DATA_DIFFERENCE = 0.1
 """Difference of tokens a sample, or of samples an epoch, above which the data are others."""
 LEAST_GAIN = 1.02
 """A promise of more speed than this is one of a gain; a gain of less is none."""
-ORDER: Sequence[RemedyVerdict] = ("not kept", "not comparable", "kept", "unknown")
+ORDER: Sequence[RemedyVerdict] = ("not kept", "not comparable", "exceeded", "kept", "unknown")
 """Of several promises the first of these verdicts is that of all."""
 Judged = tuple[RemedyVerdict, str]
 BETWEEN_RUNS = 1.96 * math.sqrt(2) * DEFAULT_SIGMA
@@ -87,8 +87,8 @@ def judge_remedies(remedies: Sequence[AppliedRemedy], before: RunMeasurement, af
     judged = _speed_part(remedies, measured, words)
     if reason is None:
         parts += [judged, *_peak_part(remedies, before, after)]
-    elif not other and judged[0] == "kept" and _disturbance(answered, after):  # which adds no speed
-        parts.append(("kept", f"{judged[1]}; {reason}, so this is not exact"))
+    elif not other and judged[0] in ("kept", "exceeded") and _disturbance(answered, after):  # which adds no speed
+        parts.append((judged[0], f"{judged[1]}; {reason}, so this is not exact"))
     elif not parts:
         parts = [("not comparable", reason + f"; it was {words}, for whichever reason" * bool(words))]
     verdicts, sentences = zip(*parts, strict=True)
@@ -228,7 +228,7 @@ def _speed_part(remedies: Sequence[AppliedRemedy], speed: tuple[float, float, fl
     if high < (max(least, LEAST_GAIN) if is_gain else least):
         verdict = "not kept"
     elif ratio >= least and (low > 1 or not is_gain):
-        verdict = "kept"
+        verdict = "kept" if low <= most else "exceeded"
     expected = speed_words(least, most) if least != 1 else f"at most {speed_words(most)}"
     return verdict, f"expected {expected}, measured {measured}"
 

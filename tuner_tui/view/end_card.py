@@ -148,17 +148,18 @@ def headline(scene: EndScene) -> list[TextSpan]:
 def speed_against_earlier(scene: EndScene) -> TextSpan | None:
     """Return `12 % faster than r007`, the fastest earlier run of the same training; None if either is unknown.
 
-    A run that failed is not compared, nor one that waited for cores that other programs used, nor two runs of which a
-    remedy was not judged.
+    A run that failed is not compared, nor one that waited for cores that other programs used. Of two runs of which a
+    remedy was judged the gain is that of the verdict, if it has any.
     """
     waited = any(finding.cause == "cpu-contended" for finding in scene.findings)
     if scene.context is None or scene.state.outcome not in ("completed", "stopped") or waited:
         return None
-    if scene.context.remedy is not None and scene.context.remedy.verdict == "not comparable":
-        return None
     fastest, speed = scene.context.fastest, mean_rates(scene.state.ranks.values()).samples_s
     if fastest is None or not fastest.samples_s or speed is None:
         return None
+    remedy = scene.context.remedy
+    if remedy is not None and (remedy.verdict == "not comparable" or remedy.before == fastest.id):
+        return None if remedy.speed is None else speed_against(remedy.speed[0], remedy.before)
     return speed_against(speed / fastest.samples_s, fastest.id)
 
 

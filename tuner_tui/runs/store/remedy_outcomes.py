@@ -14,9 +14,10 @@ from tuner_tui.core.files import read_regular, write_atomic
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.runs.store.folder import state_dir
 
-RemedyVerdict = Literal["kept", "not kept", "not comparable", "unknown"]
+RemedyVerdict = Literal["exceeded", "kept", "not kept", "not comparable", "unknown"]
 VERDICT_WORDS: Mapping[RemedyVerdict, str] = {
-    "kept": "as expected", "not kept": "not as expected", "not comparable": "inconclusive", "unknown": "effect unknown",
+    "exceeded": "better than expected", "kept": "as expected", "not kept": "not as expected",
+    "not comparable": "inconclusive", "unknown": "effect unknown",
 }  # fmt: skip
 FILE = "remedies.json"
 MOST_RECORDED = 500
