@@ -78,6 +78,14 @@ def test_the_headline_of_a_run_with_a_remedy_has_the_gain_of_the_verdict() -> No
         assert (None if compared is None else compared.text) == text
 
 
+def test_a_sentence_that_is_too_long_for_the_card_ends_with_a_mark() -> None:
+    sentence = "measured 7.2× as fast, not exact: " + "other programs used the CPU, " * 20
+    outcome = RemedyOutcome(("workers",), "workers 0 → 6", "r006", "r007", "kept", sentence)
+    shown = lines(scene(context=replace(CONTEXT, remedy=outcome)), 80)
+    first = next(index for index, row in enumerate(shown) if row.startswith("Remedy workers"))
+    assert [row.endswith("…") for row in shown[first : first + 3]] == [False, False, True]
+
+
 def test_the_key_names_another_training_that_is_set_now() -> None:
     assert dict(next_keys(scene()))["t"] == "run again"
     assert "t train python wait.py" in " ".join(lines(scene(start=("t", "train python wait.py")), 80))

@@ -88,7 +88,7 @@ def judge_remedies(remedies: Sequence[AppliedRemedy], before: RunMeasurement, af
     if reason is None:
         parts += [judged, *_peak_part(remedies, before, after)]
     elif not other and judged[0] in ("kept", "exceeded") and _disturbance(answered, after):  # which adds no speed
-        parts.append((judged[0], f"{judged[1]}; {reason}, so this is not exact"))
+        parts.append((judged[0], f"{judged[1]}, not exact: {reason}"))
     elif not parts:
         parts = [("not comparable", reason + f"; it was {words}, for whichever reason" * bool(words))]
     verdicts, sentences = zip(*parts, strict=True)

@@ -315,7 +315,7 @@ def sentences(scene: EndScene) -> list[str]:
 
 def head_rows(scene: EndScene, width: int, start: int = 0) -> list[Line]:
     """Return the parts of the first line from `start` on, and what must be said of the end."""
-    parts = (wrapped_rows(sentence, width)[:MOST_SENTENCE_ROWS] for sentence in sentences(scene))
+    parts = (labelled_rows("", sentence, width, "", 0, MOST_SENTENCE_ROWS) for sentence in sentences(scene))
     first = (line(TextSpan(shorten(text, width), style)) for text, style in headline(scene)[start:])
     return [*flowing_rows(first, width), *(row for part in parts for row in part)]
 
