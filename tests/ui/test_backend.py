@@ -127,6 +127,10 @@ def test_presets_are_judged_by_the_gpus_with_most_free_memory() -> None:
     memory = backend.preset_outlooks(entries, machine, python("2.13.0", "13.0"))["lora-8b-80gb"].memory
     assert memory.estimate is not None
     assert (memory.estimate.verdict, memory.against) == ("fits", "on GPU 1")
+    part = structs.replace(free, memory_used_bytes=40 * 2**30)
+    memory = backend.preset_outlooks(entries, box(busy, part), python("2.13.0", "13.0"))["lora-8b-80gb"].memory
+    assert memory.estimate is not None
+    assert (memory.estimate.capacity_bytes, memory.against) == (40 * 2**30, "free on GPU 1")
 
 
 def test_a_completed_run_is_continued_only_by_a_longer_training(tmp_path: Path) -> None:

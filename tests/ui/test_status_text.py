@@ -133,10 +133,10 @@ SCRIPT = CommandJob(command=("python", "t.py"))
         ),
         (
             opened(max_steps=1000),
-            MemoryOutlook(estimated(23), duration=TWELVE),
+            MemoryOutlook(estimated(23), against="free on GPU 0", duration=TWELVE),
             "1,000 optimizer steps",
             "37 to 39 min",
-            "74 ± 3 of 80 GiB, may not fit",
+            "74 ± 3 of 80 GiB free on GPU 0, may not fit",
         ),
     ],
 )
@@ -174,12 +174,12 @@ def test_a_start_with_the_settings_that_ran_out_of_memory_says_so() -> None:
         ),
         (SCRIPT, None, (60, 0, 0, 0), "1–3 · in use: 0", "1,2,3", 1),
         (SCRIPT, None, (0,), "", None, 1),
-        (SCRIPT, None, (60,), "0 · in use: 0", None, 1),
-        (SCRIPT, 1, (0, 0), "0", "0", 1),
+        (SCRIPT, None, (60,), "GPU 0 · in use: 0", None, 1),
+        (SCRIPT, 1, (0, 0), "GPU 0", "0", 1),
         (SCRIPT, 2, (0, 0, 0), "0, 1", None, 2),
         (SCRIPT, 2, (60, 0, 0), "1, 2 · in use: 0", "1,2", 2),
         (SCRIPT, 2, (60, 9, 0), "1, 2 · in use: 0, 1", "1,2", 2),
-        (replace(SCRIPT, env={"CUDA_VISIBLE_DEVICES": "0"}), None, (60, 0), "0 · in use: 0", None, 1),
+        (replace(SCRIPT, env={"CUDA_VISIBLE_DEVICES": "0"}), None, (60, 0), "GPU 0 · in use: 0", None, 1),
     ],
 )
 def test_a_start_takes_free_gpus_and_names_those_that_others_use(

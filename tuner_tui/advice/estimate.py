@@ -28,6 +28,7 @@ from tuner_tui.advice.recommend.target import (
     OLDER_TRANSFORMERS,
     TrainingTarget,
     limit_gpu_memory,
+    other_processes_bytes,
     target_of,
     training_code_of,
 )
@@ -426,7 +427,8 @@ def _capacity_name(request: EstimateRequest, target: TrainingTarget) -> str:
     limit, count = request.memory_limit_bytes, len(target.gpus)
     if target.on_gpu and (limit is None or target.memory_bytes != limit):
         alone = f"on GPU {target.gpus[0].index}" if len(request.inventory.gpus) > 1 else ""
-        return f"on each of {count} GPUs" if count > 1 else alone
+        free = "free " if any(map(other_processes_bytes, target.gpus)) else ""
+        return (free + (f"on each of {count} GPUs" if count > 1 else alone)).strip()
     if target.on_gpu or _host_limit(request, target) is not None:
         return "limit"
     return f"for each of {target.processes} processes" if target.processes > 1 else ""

@@ -118,6 +118,6 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
         named = select_gpus(chosen).partition("=")[2]
         machine = replace(inventory, gpus=tuple(now), cuda_visible_devices=named)
         state = replace(state, loaded=replace(loaded, job=job, visible_gpus=named), inventory=machine)
-    words = format_indices([gpu.index for gpu in chosen])
+    words = "GPU " * (len(chosen) == 1) + format_indices([gpu.index for gpu in chosen])
     in_use = f" · in use: {format_indices(busy)}" if is_busy else ""
     return GpuChoice(state, words + in_use if is_busy or len(inventory.gpus) > 1 else "", most)

@@ -50,7 +50,8 @@ def estimated_peak(outlook: MemoryOutlook) -> str:
     if (estimate := outlook.estimate) is None:
         return ""
     verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"
-    return f"{GPU if outlook.on_gpu else HOST} {figures_of(estimate)}{verdict}"
+    whose = f" {outlook.against}" if outlook.against else ""
+    return f"{GPU if outlook.on_gpu else HOST} {figures_of(estimate)}{whose}{verdict}"
 
 
 def _length(config: TrainingConfig, outlook: MemoryOutlook) -> str:

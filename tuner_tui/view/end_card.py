@@ -24,7 +24,6 @@ from tuner_tui.view.cells import (
     shorten_start,
     side_by_side,
     text_width,
-    wrapped_rows,
 )
 from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.gpu_rows import gpus_in_use
