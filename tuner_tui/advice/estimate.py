@@ -23,7 +23,7 @@ from tuner_tui.advice.recommend.duration_estimate import (
     estimate_duration,
 )
 from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow, MemoryRemedy, breakdown_rows, memory_remedies
-from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths, assumes_length, measure_lengths
 from tuner_tui.advice.recommend.target import (
     OLDER_TRANSFORMERS,
     TrainingTarget,
@@ -253,7 +253,9 @@ class DataOutlook(NamedTuple):
     padding_share: float
 
     @classmethod
-    def of(cls, lengths: SampleLengths, settings: Settings) -> Self:
+    def of(cls, lengths: SampleLengths, settings: Settings, is_assumed: bool) -> Self:
+        """By `settings`; where their `max_length` `is_assumed`, nothing is cut."""
+        settings = replace(settings, max_length=lengths.longest) if is_assumed else settings
         return cls(lengths, lengths.cut_share(settings.max_length), lengths.padding_share(settings))
 
 
@@ -362,7 +364,8 @@ class MemoryEstimator:
         except TraceError:
             self._unreadable.add(job.data)
             return None
-        return None if lengths is None else DataOutlook.of(lengths, settings)
+        is_assumed = assumes_length(job, request.resolved.origins)
+        return None if lengths is None else DataOutlook.of(lengths, settings, is_assumed)
 
     def _memory(self, request: EstimateRequest, target: TrainingTarget, refine: bool) -> MemoryOutlook:
         job, limit = modelled_job(request.job), _host_limit(request, target)

@@ -149,6 +149,8 @@ def test_lengths_lead_to_recommendations() -> None:
     assert any(
         "50 % of the samples are cut at max_length 1,024; 2,048 would cut 1 %" in note for note in recommended.notes
     )
+    assumed = recommend(machine, python(), job, {"per_device_train_batch_size": 8}, lengths=even)
+    assert not any("cut" in note for note in assumed.notes)
     packed = SampleLengths(tuple(range(1, 601)), 600, packed=True)
     recommended = recommend(machine, python(), job, given, lengths=packed)
     assert "train_sampling_strategy" not in recommended.values

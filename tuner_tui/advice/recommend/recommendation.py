@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tuner_tui.advice.recommend import batch_and_learning_rate
 from tuner_tui.advice.recommend.duration_estimate import EarlierRun, faster_workers
-from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths, assumes_length
 from tuner_tui.advice.recommend.target import (
     ConsideredValue,
     RecommendationDraft,
@@ -269,6 +269,7 @@ def _recommend(
         _recommend_for_text(draft, workload)
     recommend_data_loading(draft, earlier)
     if not trains_other_task(job):
+        lengths = None if assumes_length(job, draft.given) else lengths
         batch_and_learning_rate.sampling(draft, lengths)
         if lengths is not None:
             batch_and_learning_rate.note_lengths(draft, lengths)

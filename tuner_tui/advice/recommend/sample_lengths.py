@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -94,6 +94,11 @@ class SampleLengths(Struct, frozen=True, dict=True):
         bounds = [*range(0, count, batch), count]
         padded = sum((end - start) * max(ordered[start:end]) for start, end in pairwise(bounds) if end > start)
         return PaddedBatches(max(0.0, 1 - sum(cut) / count / longest), 1 - sum(cut) / padded)
+
+
+def assumes_length(job: Job, given: Collection[str]) -> bool:
+    """Whether the settings' `max_length` is no more than an assumption on a command, by which nothing is cut."""
+    return isinstance(job, CommandJob) and "max_length" not in given
 
 
 def measure_lengths(

@@ -260,9 +260,7 @@ class RecommendationDraft:
 
     def advise(self, name: str, value: Value, reason: str, source: str) -> None:
         """Recommends a value, unless one is given or the installed transformers has no such argument."""
-        job = self.target.job
-        is_default = isinstance(job, CommandJob) and dialect_by_name(job.dialect).defaults.get(name) == value
-        if name in self.given or is_default or not self.target.takes(name):
+        if self._is_settled(name, value):
             return
         if self._carried(name, value):
             self.advised[name] = ConsideredValue(name, value, reason, source)
@@ -270,8 +268,14 @@ class RecommendationDraft:
             self.reject(name, value, "the installed transformers has no such argument", "transformers")
 
     def reject(self, name: str, value: Value, reason: str, source: str) -> None:
-        if name not in self.given and self.target.takes(name):
+        if not self._is_settled(name, value):
             self.rejected.append(ConsideredValue(name, value, reason, source))
+
+    def _is_settled(self, name: str, value: Value) -> bool:
+        """Whether the training has a value of its own, or this one by its tool's default."""
+        job = self.target.job
+        is_default = isinstance(job, CommandJob) and dialect_by_name(job.dialect).defaults.get(name) == value
+        return name in self.given or is_default or not self.target.takes(name)
 
     def why(self, row: str, **figures: object) -> tuple[str, str]:
         """The reason and the source of a row of `notes.yaml`."""

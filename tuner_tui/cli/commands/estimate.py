@@ -28,7 +28,7 @@ from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, EarlierRun,
 from tuner_tui.advice.recommend.gpu_plan import GpuPlan, plan_gpus
 from tuner_tui.advice.recommend.memory_breakdown import KEYS
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
-from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+from tuner_tui.advice.recommend.sample_lengths import assumes_length
 from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
 from tuner_tui.cli.commands.recommend import measured_lengths, print_tracing, time_document
 from tuner_tui.cli.console import fail, print_note, print_report, print_result
@@ -117,7 +117,8 @@ def estimate(
     gpus = [gpu.name for gpu in target.gpus]
     expected = estimate_duration(launched, settings, target.replicas, earlier, gpus)
     lengths = measured_lengths(training.job or job, machine)
-    data = None if lengths is None else DataOutlook.of(lengths, settings)
+    is_assumed = assumes_length(launched, training.resolved.origins)
+    data = None if lengths is None else DataOutlook.of(lengths, settings, is_assumed)
     outlook = MemoryOutlook(on_gpu=target.on_gpu, duration=expected, data=data)
     print_estimate(estimator, settings, outlook, as_json)
 
@@ -221,15 +222,16 @@ def print_estimate(estimator: JobMemoryEstimator, settings: Settings, outlook: M
         fail(f"The model {estimator.job.model} cannot be estimated. {problem} A short run measures its memory.")
     if problem is not None and not as_json:
         print_note(f"! Less exact, not traced: {problem}")
-    data = None if outlook.data is None else data_document(outlook.data.lengths, settings)
+    data = None if outlook.data is None else data_document(outlook.data, settings)
     document = as_document(estimator, settings, best, problem)
     document |= {"expected_time": time_document(outlook.duration), "data": data}
     rows = partial(estimate_report, estimator, settings, structs.replace(outlook, estimate=best), best)
     print_result(document, as_json, rows)
 
 
-def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
+def data_document(data: DataOutlook, settings: Settings) -> dict[str, Any]:
     """Return the JSON document of the data: lengths, what is cut, and the padding of a batch."""
+    lengths = data.lengths
     padding = lengths.padding(settings.per_device_train_batch_size, settings.max_length)
     return {
         "samples": lengths.total,
@@ -237,7 +239,7 @@ def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
         "unit": lengths.unit,
         "percentiles": {str(share): lengths.percentile(share / 100) for share in (50, 90, 95, 99)},
         "longest": lengths.longest,
-        "cut_share": lengths.cut_share(settings.max_length),
+        "cut_share": data.cut_share,
         "packed": lengths.packed,
         "padding_share": {"random": padding.random, "group_by_length": padding.grouped},
     }
