@@ -159,7 +159,7 @@ def test_the_time_is_one_bar_with_its_parts_in_words() -> None:
 @pytest.mark.parametrize(
     ("outcome", "findings", "keys"),
     [
-        ("completed", (), "t v S C x"),
+        ("completed", (), "t o v S C x"),
         ("completed", (DATA_WAIT,), "t a v S C x"),
         ("stopped", (), "R t v S C x"),
         ("out-of-memory", (OUT_OF_MEMORY,), "enter R t E v S C x"),

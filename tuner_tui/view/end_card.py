@@ -285,6 +285,8 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
             keys.insert(0, ("enter", f"apply the remedy and {how}"))
         else:
             keys.append(("a", f"apply “{title}”" if len(title) <= LONGEST_TITLE else "apply the remedy"))
+    if best is None and scene.state.outcome == "completed":
+        keys.append(("o", "search for faster settings"))
     if scene.state.outcome not in ("completed", "stopped"):
         keys.append(("E", "log at the error"))
     if scene.state.loss_problem:
