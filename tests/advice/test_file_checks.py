@@ -42,6 +42,7 @@ def checks(
 ) -> dict[str, PreflightCheck]:
     files = FileSystem(
         exists=lambda name: name in there,
+        read=lambda name: '{"frogs": {"file_name": "held/frogs.json"}}' if name in there else "",
         free_bytes=lambda name: int(free_gib * GIB),
         find_program=lambda name: None if name == "axolotl" and "axolotl" not in there else f"/bin/{name}",
         missing_modules=lambda names: [name for name in names if name not in there],
@@ -132,12 +133,28 @@ def test_the_files_that_values_name() -> None:
     assert named_paths({"stage": "sft", "dataset": "identity", "dataset_dir": "ONLINE"}) == ()
 
 
+def test_the_files_of_a_list_of_datasets() -> None:
+    values, listing = {"stage": "sft", "dataset": "frogs"}, "data/dataset_info.json"
+    missing = checks(values, resolved(), (listing,), tool="llama-factory")["Files"]
+    assert missing.sentence == "dataset: the data data/held/frogs.json does not exist."
+    there = (listing, "data/held/frogs.json")
+    assert "Files" not in checks(values, resolved(), there, tool="llama-factory")
+
+
+@pytest.mark.parametrize(("mode", "is_missing"), [("w", False), ("r", True)])
+def test_a_file_that_the_script_writes_is_not_missing(tmp_path: Path, mode: str, is_missing: bool) -> None:
+    fit = f'path = str(folder / "frogs.toml")\nwith open(path, "{mode}") as file: pass\n'
+    all_checks = opened(tmp_path, "python fit.py", values={"data_path": "/srv/frogs.toml"}, fit=fit)
+    assert [check.state for check in all_checks if check.name == "Files"] == ["wrong" if is_missing else "good"]
+
+
 def opened(
     folder: Path,
     command: str,
     text: str = "",
     notes: tuple[str, ...] = (),
     env: Mapping[str, str] = MappingProxyType({}),
+    values: Mapping[str, Any] = MappingProxyType({}),
     **sources: str,
 ) -> list[PreflightCheck]:
     """The checks of a shell script with a command, next to scripts with `sources`, on a machine with two GPUs."""
@@ -147,12 +164,13 @@ def opened(
     path.write_text(f"{text}\n{command}\n")
     job = CommandJob(command=tuple(command.split()), apply="hf-args", dialect="hf-args", cwd=str(folder), env=dict(env))
     files = FileSystem(
-        exists=lambda name: True,
+        exists=lambda name: name != "/srv/frogs.toml",
+        read=lambda name: "",
         free_bytes=lambda name: None,
         find_program=lambda name: name,
         missing_modules=lambda names: [name for name in names if name not in ("torch", "os")],
     )
-    file = TrainingFile(path, {}, resolved(), job, dialects()["hf-args"], notes)
+    file = TrainingFile(path, values, resolved(), job, dialects()["hf-args"], notes)
     return [*file_checks(file, box(make_gpu("T4"), make_gpu("T4")), python(), files)]
 
 
@@ -232,8 +250,8 @@ def test_an_argument_that_the_installed_trainer_has_not() -> None:
     ("shown", "hides"), [("", True), ("all", True), ("0, 1", False), ("GPU-5f", False), ("$G", False)]
 )
 def test_a_command_that_hides_the_gpus(tmp_path: Path, shown: str, hides: bool) -> None:
-    found = opened(tmp_path, "python fit.py", fit="", env={"CUDA_VISIBLE_DEVICES": shown})
-    assert any("which hides every GPU" in check.sentence for check in found) is hides
+    all_checks = opened(tmp_path, "python fit.py", fit="", env={"CUDA_VISIBLE_DEVICES": shown})
+    assert any("which hides every GPU" in check.sentence for check in all_checks) is hides
 
 
 def test_a_program_that_is_no_python(tmp_path: Path) -> None:

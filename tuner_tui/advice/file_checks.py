@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -43,7 +44,14 @@ from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, le
 from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
 from tuner_tui.settings.dialects.python_source import TO_GIVE, UNSLOTH
 from tuner_tui.settings.dialects.python_values import last_name
-from tuner_tui.settings.dialects.script_search import MODULE, imported_packages, read_source, words_of
+from tuner_tui.settings.dialects.script_search import (
+    MODULE,
+    imported_packages,
+    read_source,
+    source_of,
+    words_of,
+    written_files,
+)
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.dialects.tool_job import arguments_of_script, program_of
 from tuner_tui.settings.distributed import (
@@ -60,6 +68,7 @@ class FileSystem(Struct, frozen=True):
     """What the checks ask the machine. Paths are relative to the folder that the training starts in."""
 
     exists: Callable[[str], bool]
+    read: Callable[[str], str]
     free_bytes: Callable[[str], int | None]
     find_program: Callable[[str], str | None]
     missing_modules: Callable[[Sequence[str]], Collection[str]]
@@ -74,6 +83,11 @@ class TrainingFile(Struct, frozen=True):
     job: BuiltinJob | CommandJob
     dialect: Dialect | None = None
     notes: Sequence[str] = ()
+
+    @property
+    def program(self) -> Path | None:
+        """The script that the job's command starts, where it is there."""
+        return None if isinstance(self.job, BuiltinJob) else program_of(self.job.command, self.path)
 
 
 MISSING = "import sys; from importlib.util import find_spec; print(*(n for n in sys.argv[1:] if not find_spec(n)))"
@@ -92,6 +106,7 @@ def local_files(cwd: Path, python: str) -> FileSystem:
 
     return FileSystem(
         exists=lambda name: os.path.exists(path(name)),  # noqa: PTH110  Path.exists raises where it may not look
+        read=lambda name: read_source(path(name)),
         free_bytes=lambda name: None if (space := read_space(path(name))) is None else space.free_bytes,
         find_program=shutil.which,
         missing_modules=missing,
@@ -211,7 +226,7 @@ def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSyste
         return
     if _says(file, "installs"):
         return
-    script = program_of(job.command, file.path)
+    script = file.program
     modules = [name.partition(".")[0] for option, name in pairwise(job.command) if option in MODULE and script is None]
     names = imported_packages(script) if script is not None and script.suffix == ".py" else modules
     checked = required_packages(file.values)  # by the check of the packages
@@ -229,13 +244,13 @@ def argument_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pr
     of_trainer = file.dialect is not None and file.dialect.name in (HF, "trl", *PLAIN.values())
     notes = {*file.notes} if of_trainer else set[str]()
     if not isinstance(file.job, BuiltinJob) and not _says(file, "elsewhere", "installs"):
-        notes |= {*arguments_of_script(program_of(file.job.command, file.path)).notes}
+        notes |= {*arguments_of_script(file.program).notes}
     for note in sorted(notes) if names and not _says(file, "pins") else ():
         old, is_old, meant = note.partition(" is read as ")
         if is_old and "removed by transformers" in meant and old not in (names or {}):
             why, new = meant.partition(": ")[2], meant.split()[0]
             yield preflight_check("no argument", release=release, old=old, why=why, new=new)
-    script = None if isinstance(file.job, BuiltinJob) else program_of(file.job.command, file.path)
+    script = file.program
     if script is not None and not _says(file, "elsewhere", "installs", "pins"):
         yield from call_checks(read_source(script), interpreter)
 
@@ -264,7 +279,10 @@ def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightChec
     if to_give := placeholders(texts, read_source(file.path)):
         yield preflight_check("values to give", texts=to_give, file=file.path)
     named = [entry for entry in named_paths(file.values, file.dialect) if not placeholders([entry.path])]
-    missing = {entry.path: entry for entry in reversed(named) if not files.exists(entry.path)}
+    named += (entry for listing in named if listing.kind == LISTING for entry in listed_files(listing, file, files))
+    written = written_files("" if file.program is None else source_of(file.program))
+    absent = (entry for entry in reversed(named) if PurePath(entry.path).name not in written)
+    missing = {entry.path: entry for entry in absent if not files.exists(entry.path)}
     for entry in reversed(missing.values()):
         sentence = f"{entry.key}: the {entry.kind} {entry.path} does not exist."
         yield PreflightCheck("Files", "wrong", sentence, _remedy(entry, file, files))
@@ -280,6 +298,7 @@ def _remedy(missing: NamedPath, file: TrainingFile, files: FileSystem) -> str:
     return f"Create it, or change {missing.key} in {file.path}."
 
 
+LISTING = "list of datasets"
 LLAMA_FACTORY_KEYS = frozenset({"finetuning_type", "stage"})
 """With one of them `dataset` holds names from the `dataset_info.json` in `dataset_dir`."""
 
@@ -340,8 +359,19 @@ def named_paths(values: Mapping[str, Any], dialect: Dialect | None = None) -> tu
     listed = values.get("dataset_dir", "data")
     by_name = bool(values.get("dataset")) and bool(LLAMA_FACTORY_KEYS & values.keys())
     if by_name and isinstance(listed, str) and not listed.startswith(("ONLINE", "REMOTE:")):
-        paths.append(NamedPath("dataset_dir", f"{listed}/dataset_info.json", "list of datasets"))
+        paths.append(NamedPath("dataset_dir", f"{listed}/dataset_info.json", LISTING))
     return tuple(dict.fromkeys(paths))
+
+
+def listed_files(listing: NamedPath, file: TrainingFile, files: FileSystem) -> Iterator[NamedPath]:
+    """The files that LLaMA-Factory's list has for the names of the data."""
+    with suppress(ValueError):
+        listed = json.loads(files.read(listing.path) or "{}")
+        names = ((key, name) for key in ("dataset", "eval_dataset") for name in str(file.values.get(key)).split(","))
+        for key, name in names:
+            entry = listed.get(name.strip())
+            if isinstance(entry, dict) and isinstance(entry.get("file_name"), str):
+                yield NamedPath(key, str(PurePath(listing.path).parent / entry["file_name"]), "data")
 
 
 def _leaves(values: object, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -61,7 +61,10 @@ def open_rows(name: str, folder: Path, most: int) -> tuple[list[Mapping[str, Any
 
     Of a table, which is not read whole, at most `most` rows drawn at random.
     """
-    path = find_listed(name, folder) or folder / Path(name).expanduser()
+    listed = find_listed(name, folder)
+    if listed is not None and not listed.exists():
+        raise JobError(f"data {name}: {listed}, which dataset_info.json has for it, does not exist")
+    path = listed or folder / Path(name).expanduser()
     texts: list[Path] = []
     if path.is_dir():
         entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))

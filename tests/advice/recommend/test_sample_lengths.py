@@ -118,6 +118,9 @@ def test_data_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be read"):
         measure_lengths(_command(("train",), data="bad.jsonl", cwd=str(tmp_path)), Path(sys.executable))
     (tmp_path / "pairs.jsonl").write_text('{"query": "q", "pos": ["a", "b"], "neg": ["c"]}\n')
+    (tmp_path / "dataset_info.json").write_text('{"frogs": {"file_name": "frogs.json"}}')
+    with pytest.raises(TraceError, match=r"frogs\.json, which dataset_info\.json has for it, does not exist"):
+        measure_lengths(_command(("train",), data="frogs", cwd=str(tmp_path)), Path(sys.executable))
     with pytest.raises(TraceError, match="several pairs"):
         measure_lengths(_command(("train",), data="pairs.jsonl", cwd=str(tmp_path)), Path(sys.executable))
 

@@ -239,6 +239,12 @@ def names_file(source: str, path: Path) -> bool:
     return re.search(name, source) is not None
 
 
+def written_files(source: str) -> set[str]:
+    """The names of the files that a variable of the source holds and that it writes."""
+    names = re.findall(r"(?m)^\s*(\w+)\s*=.*[\"'/]([\w-]+\.\w+)[\"']", source)
+    return {file for name, file in names if re.search(rf"\bopen\({name}, *[\"']w|\b{name}\.write_text\(", source)}
+
+
 def needs_launcher(script: Path) -> bool:
     """Whether the script, or a module of its checkout, needs what a launcher sets."""
     text = source_of(script)
