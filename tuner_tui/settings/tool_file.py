@@ -92,6 +92,7 @@ OF_ITSELF = re.compile(r"it needs (?:\$[@*#](?:, )?)+|only the shell knows .*")
 ABSENT, NOT_COMPLETE, INVALID = ", which the command needs, is not there", " is not complete: ", " is not valid Python"
 """What a note says after the name of a file."""
 OF_ENVIRONMENT = re.compile(r"\$\{(?:(?:oc\.)?env:|(?=[A-Z\d]+_[A-Z\d_]+\}))(\w+)\}")
+ONLY_THIS = "only this command is started, not"
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
 
@@ -262,7 +263,7 @@ def _notes_on_files(
             version = ".".join(map(str, sys.version_info[:2]))
             yield f"{program.name}:{error.lineno}{INVALID} {version} and not read: {error.msg.partition('. ')[0]}"
     if file.command and file.more and (job is None or job.command[0] != "bash"):
-        yield f"only this command is started; {path.name} also runs {', '.join(file.more[:MOST_NAMED])}"
+        yield f"{ONLY_THIS} {', '.join(file.more[:MOST_NAMED])} of {path.name}"
     for base in bases_of(file.values, path):
         if not base.is_file():
             yield f"{base}, which the file extends, is not there: its settings are unknown"

@@ -618,6 +618,8 @@ def _task(
     task = task_of_source(f"{flat.get(f'from_pretrained.{CLASS}', '')}.from_pretrained")
     if task is not None or model is None or names_other_task(model, command):
         return task
+    if any(pattern_of("of_classifier").search(key) for key in flat):
+        return "classification"
     of_language_models = dialect.of_language_models or dialect_of_command(command).of_language_models
     return "causal-lm" if of_language_models else None
 
