@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tests.fakes.ui_backend import FakeBox, busy_box
 from tests.runs.builders import record
 from tests.ui.pilots import ScreenPilot, app_of, on_screen, press_to, press_until, screen_text, settled, until
@@ -34,6 +36,18 @@ async def test_v_compares_the_followed_run_with_the_one_picked() -> None:
         assert box.compared_runs == [("r007", "r006")]
         await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
         assert app_of(pilot).session.state.folder == Path("/runs/r007")
+
+
+async def test_the_first_run_offered_is_the_one_most_like_the_followed_run() -> None:
+    fine, followed = ("python", "fine.py"), replace(RUNS[1], command=("python", "fine.py", "--steps", "9"), title="f 9")
+    crashed = replace(RUNS[0], run="r009", path="/runs/r009", command=("python", "oom.py"), outcome="out-of-memory")
+    trial = replace(RUNS[0], command=fine, tuning="t001", outcome="completed")
+    similar = replace(RUNS[2], command=fine, outcome="completed")
+    box = busy_box(runs=[crashed, trial, followed, similar])
+    async with on_screen(box) as pilot:
+        await press_to(pilot, "Compare r007 with", "v")
+        text = screen_text(pilot.app)
+        assert text.index("r006") < text.index("r008") < text.index("r009")
 
 
 async def test_without_a_followed_run_both_are_asked_for() -> None:

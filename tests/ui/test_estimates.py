@@ -264,7 +264,7 @@ def test_what_does_not_fit_by_a_guess_of_the_imports_is_unknown() -> None:
     """With an empty cache: the imports reserve a gigabyte or more, which the limit counts."""
     box = replace(live_run.inventory(), gpus=())
     shown = MemoryEstimator().quick(request(inventory=box, memory_limit_bytes=2 * GIB))
-    assert " ".join(texts(shown, 60)[:-1]) == f"peak memory {UNMEASURED_IMPORTS}"
+    assert " ".join(texts(shown, 60)[:-1]) == f"peak RAM {UNMEASURED_IMPORTS}"
 
 
 def test_without_a_gpu_the_host_or_the_limit_bounds_it() -> None:
@@ -282,6 +282,13 @@ def test_without_a_gpu_the_host_or_the_limit_bounds_it() -> None:
     assert MemoryEstimator().quick(structs.replace(two, memory_limit_bytes=8 * GIB)).against == "limit"
     gpu = MemoryEstimator().quick(request(memory_limit_bytes=30 * GIB))
     assert (gpu.against, gpu.estimate and gpu.estimate.capacity_bytes) == ("limit", 30 * GIB)
+
+
+def test_without_a_gpu_what_is_unknown_is_the_peak_of_the_ram() -> None:
+    shown = MemoryEstimator().quick(
+        request(job=CommandJob(command=("python", "x.py")), inventory=live_run.inventory(0))
+    )
+    assert texts(shown, 60)[0] == f"peak RAM {UNMEASURED}"
 
 
 def test_unedited_settings_and_commands_are_not_traced() -> None:

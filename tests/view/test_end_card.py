@@ -195,6 +195,8 @@ def test_a_failed_run_leaves_what_ended_it_to_the_findings_and_names_the_key_to_
     shown = lines(scene("out-of-memory", "It ran out.", findings=(OUT_OF_MEMORY,)), width=74)
     assert not any(OUT_OF_MEMORY.sentence in text for text in shown)
     assert any("E log at the error" in text for text in shown)
+    killed = replace(OUT_OF_MEMORY, evidence=("ended by SIGKILL",))
+    assert ("E", "end of the log") in next_keys(scene("failed", findings=(killed,)))
     assert sum("loss  " in text for text in shown) == 1
 
 

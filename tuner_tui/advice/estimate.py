@@ -352,7 +352,8 @@ class MemoryEstimator:
         duration = estimate_duration(request.job, settings, target.replicas, self._timed, gpus, remedies)
         data = self._data(request, measure=refine and not request.training)
         unused = bool(request.inventory.gpus) and not target.on_gpu
-        return replace(self._memory(request, target, refine), duration=duration, data=data, unused_gpus=unused)
+        memory = replace(self._memory(request, target, refine), on_gpu=target.on_gpu)
+        return replace(memory, duration=duration, data=data, unused_gpus=unused)
 
     def _data(self, request: EstimateRequest, measure: bool) -> DataOutlook | None:
         """The lengths of the job's samples if they are cached; `measure` may take seconds."""
@@ -391,7 +392,7 @@ class MemoryEstimator:
         if device.limited and device.import_footprint is None and best.verdict != "fits":
             # The limit counts what the imports reserve, a gigabyte and more: a guess of it must not say "does not fit".
             return MemoryOutlook(unknown=UNMEASURED_IMPORTS)
-        return MemoryOutlook(best, target.on_gpu, against)
+        return MemoryOutlook(best, against=against)
 
     def _from_runs(self, request: EstimateRequest, job: CommandJob, device: Device, against: str) -> MemoryOutlook:
         """The memory of a command is known from its own runs only."""
@@ -406,7 +407,7 @@ class MemoryEstimator:
         if isinstance(measured, UnmeasuredBatch):
             size = format_size(measured.peak_bytes)
             return MemoryOutlook(unknown=f"at micro batch {measured.batch}: {size} ({measured.run})")
-        return MemoryOutlook(measured.estimate, device.on_gpu, against, "", True, measured.largest)
+        return MemoryOutlook(measured.estimate, against=against, measured=True, measured_largest=measured.largest)
 
 
 def _target(request: EstimateRequest) -> TrainingTarget:

@@ -418,9 +418,14 @@ class RunRequests(Requests):
         listed = await to_daemon_thread(self._backend.list_runs)
         runs = [run for run in listed if Path(run.path) != excluded]
         followed = next((run for run in listed if Path(run.path) == excluded), None)
-        if followed is not None:  # its parent first, then what has trained the same
-            parent, training = followed.parent, followed.title
-            runs.sort(key=lambda run: (run.run != parent, run.title != training, not run.step))
+        if followed is not None:  # its parent first, then what has trained the same, then the most similar command
+
+            def difference(run: RunRow) -> tuple[bool | int, ...]:
+                shared = len({*run.command} & {*followed.command})
+                is_partial = run.tuning is not None or run.outcome not in (None, "completed", "stopped")
+                return run.run != followed.parent, run.title != followed.title, -shared, is_partial, not run.step
+
+            runs.sort(key=difference)
         empty = "There is no other run to compare with." if excluded else "No runs yet; t starts one."
         columns, items = run_table(runs, self._app.size.width)
         return await self._app.ask(PickScreen(heading, items, empty, columns=columns))

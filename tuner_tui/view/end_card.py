@@ -288,7 +288,8 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
     if best is None and scene.state.outcome == "completed":
         keys.append(("o", "search for faster settings"))
     if scene.state.outcome not in ("completed", "stopped"):
-        keys.append(("E", "log at the error"))
+        is_killed = any(text.startswith("ended by SIG") for finding in scene.findings for text in finding.evidence)
+        keys.append(("E", "end of the log" if is_killed else "log at the error"))
     if scene.state.loss_problem:
         keys.append(("P", f"replay to the {scene.state.loss}"))
     if scene.can_take_back:

@@ -56,7 +56,8 @@ def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> l
     last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
     if shown.estimate is None:
         words = TOO_LARGE if ended == OUT_OF_MEMORY else shown.unknown
-        return [*wrapped_rows(f"peak memory {words}", width, "bad" if words == TOO_LARGE else "dim"), *last]
+        label = GPU if shown.on_gpu else HOST
+        return [*wrapped_rows(f"{label} {words}", width, "bad" if words == TOO_LARGE else "dim"), *last]
     return [_bar_row(shown, shown.estimate, width, ended), *_words_rows(shown, shown.estimate, width, ended), *last]
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.events import Key
 from textual.geometry import Size
 from textual.widget import Widget
@@ -192,6 +193,8 @@ class PickScreen(Dialog[T]):
         self._shown = with_headings(matches)
         filtered, options = self.query_one("#filter", Static), self.query_one(OptionList)
         filtered.display = self._filter is not None
+        hint = self.hint.replace("esc back", "esc clear") if filtered.display else self.hint
+        self.query_one("#dialog").border_subtitle = Content(hint)
         nearest = "" if words == typed else f"  nearest: {' '.join(words)}"
         filtered.update(
             f"filter: {self._filter or ''}▏{nearest}  {len(matches) or 'none'} of {len(self._items)} matches"
