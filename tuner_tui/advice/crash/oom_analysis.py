@@ -23,6 +23,8 @@ MANY_BYTES = 6 * GIB
 """What a process holds outside of PyTorch's allocator without cause; context, NCCL and graphs take less. Judgement."""
 NEARLY = 0.9
 """A memory fraction of at least this share of the GPU limits nothing."""
+LARGE_SHARE = 0.02
+"""Memory that PyTorch holds without use below this share is what every allocator has. Judgement."""
 WITH_SEGMENTS = {"cuda", "hip", None}
 """Back ends whose allocator reads PYTORCH_ALLOC_CONF."""
 NONSENSE_BYTES = 2**50
@@ -128,9 +130,9 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
     if others := () if allowed is not None else other_processes(figures):
         remedies.append(remedy("end-other-process"))
         evidences += others
-    if tried and (figures.cached or 0) >= tried and figures.backend in WITH_SEGMENTS:
-        remedies.append(remedy("expandable-segments"))  # changes neither the results nor the speed
     held, used = figures.held_by_pytorch, figures.in_use
+    if tried and (figures.cached or 0) >= max(tried, LARGE_SHARE * (held or 0)) and figures.backend in WITH_SEGMENTS:
+        remedies.append(remedy("expandable-segments"))  # changes neither the results nor the speed
     if tried and capacity and tried > max(capacity / 2, held or 0):
         remedies.append(remedy("one-tensor"))
         evidences.append(f"one tensor of {format_limit(tried)} is asked for, of a GPU of {format_limit(capacity)}")
