@@ -83,10 +83,11 @@ async def test_a_change_is_kept_without_leaving() -> None:
 
 
 async def test_an_edited_job_comes_back_before_the_values_that_were_changed_in_it() -> None:
-    box, edited = FakeBox(opened=opened("demo", gradient_accumulation_steps=4)), CommandJob(command=("python", "x.py"))
+    box = FakeBox(opened=opened("demo", gradient_accumulation_steps=4))
+    edited = CommandJob(command=("python", "x.py"), env={"A": "1"})
     box.draft = dict(with_job({"gradient_accumulation_steps": UnsavedValue("8")}, edited))
     async with on_screen(box) as pilot:
-        await until(pilot, lambda: "Your unsaved changes of the job are back: " in said(pilot))
+        await until(pilot, lambda: "Your unsaved changes of the job are back: command, environment" in said(pilot))
         loaded = app_of(pilot).session.state.loaded
         assert loaded is not None
         assert loaded.job == edited

@@ -19,7 +19,7 @@ from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.core.text import format_table
 from tuner_tui.core.units import UNKNOWN
 from tuner_tui.settings.errors import FieldError, PresetError
-from tuner_tui.settings.job import Job
+from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value, format_value
 from tuner_tui.settings.preset_file import NO_GPU, is_measured
 from tuner_tui.settings.presets import PresetEntry, preset_path
@@ -75,7 +75,10 @@ class SettingsRequests(Requests):
         labels = ", ".join(FIELDS[name].label for name in left if name in FIELDS)
         parts = [f"Your unsaved changes are back: {', '.join(changes)}. u discards them."] if changes else []
         if job is not None:
-            names = (name for name in job.__struct_fields__ if getattr(job, name) != getattr(current.job, name, None))
+            from tuner_tui.ui.screens.job import job_fields  # needed rarely
+
+            fields = job_fields("built-in" if isinstance(job, BuiltinJob) else "command")
+            names = (each.label for each in fields if getattr(job, each.name) != getattr(current.job, each.name, None))
             parts.append(f"Your unsaved changes of the job are back: {', '.join(names)}.")
         parts += [f"Your unsaved changes of {labels} are dropped: they have other values now."] if labels else []
         if parts:
