@@ -20,6 +20,7 @@ from tuner_tui.advice.file_checks import (
     checkpoint_bytes,
     file_checks,
     named_paths,
+    program_checks,
     required_packages,
 )
 from tuner_tui.advice.preflight import PreflightCheck
@@ -146,6 +147,14 @@ def test_a_file_that_the_script_writes_is_not_missing(tmp_path: Path, mode: str,
     fit = f'path = str(folder / "frogs.toml")\nwith open(path, "{mode}") as file: pass\n'
     all_checks = opened(tmp_path, "python fit.py", values={"data_path": "/srv/frogs.toml"}, fit=fit)
     assert [check.state for check in all_checks if check.name == "Files"] == ["wrong" if is_missing else "good"]
+
+
+def test_a_program_of_the_checkout_is_installed_from_it(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project.scripts]\nfrog-train = 'frog.train:main'\n")
+    files = FileSystem(lambda name: True, lambda name: "", lambda name: None, lambda name: None, lambda names: ())
+    jobs = [CommandJob(command=(name, "x"), apply="none", cwd=str(tmp_path)) for name in ("frog-train", "pond-train")]
+    advice = [check.advice for job in jobs for check in program_checks(job, files)]
+    assert advice == ["pip install -e .", "Add the folder of pond-train to PATH."]
 
 
 def opened(

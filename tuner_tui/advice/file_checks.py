@@ -47,6 +47,7 @@ from tuner_tui.settings.dialects.python_values import last_name
 from tuner_tui.settings.dialects.script_search import (
     MODULE,
     imported_packages,
+    project_programs,
     read_source,
     source_of,
     words_of,
@@ -176,7 +177,8 @@ def program_checks(
     if "/" in job.command[0] or files.find_program(job.command[0]) is not None:
         return
     program = job.command[0]
-    package = read_data_file(REQUIREMENTS)["programs"].get(program)
+    of_project = "-e ." if program in project_programs(Path(job.cwd or "", program)) else None
+    package = of_project or read_data_file(REQUIREMENTS)["programs"].get(program)
     yield preflight_check("installable program" if package else "no program", program=program, package=package)
 
 

@@ -199,8 +199,10 @@ def _with_sources(
     if has_command or file.words:
         settings, training, sources = _with_command(settings, training, file, path)
         settings = imported.settings if dialect.of_launcher else settings  # it is given to other commands as well
-    if has_command and dialect.name == HF and not file.words:  # what scripts call a setting, with one such key
-        settings = {**read_settings(dialects()["own-script"], file.values).settings, **settings}
+    if has_command and (dialect.name == HF or dialect.of_launcher) and not file.words:
+        # What scripts call a setting, with one such key.
+        of_script = read_settings(dialects()["own-script"], file.values).settings
+        settings, sources = {**of_script, **settings}, dict.fromkeys(of_script, path.name) | sources
     flat, program = flatten(file.values), program_of(file.words or training.command, path)
     if form_of_file(path) != "python" and not file.words:
         settings = settings_of_sources(settings, training, flat, path)

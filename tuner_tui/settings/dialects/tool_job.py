@@ -261,7 +261,8 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                         words[at[0]] if _is_choice(words[at[0]], config) else f"{begin}{equals}{chosen}",
                         *(() if is_cut else _without_examples(rest, keys)),
                     )
-                    if any(word.endswith(".py") and package_import(folder / word) for word in started):
+                    scripts = [folder / word for word in started if word.endswith(".py")]
+                    if any(package_import(script) or _lacks_classes(script, folder, values) for script in scripts):
                         environment = {"PYTHONPATH": ".:$PYTHONPATH", **environment}
                     names = [word for word in rest if for_others and word.endswith(CONFIGURATIONS)]
                     given = (word for word in rest if "=" in word and word[0] != "-")
@@ -270,6 +271,13 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         if text_file == config and lines:  # what the file says of itself counts before all others
             break
     return lines or cut
+
+
+def _lacks_classes(script: Path, folder: Path, values: Mapping[str, Any]) -> bool:
+    """Whether the file names classes of a package that lies in `folder`, where the script does not look for it."""
+    named = (text for key, text in flatten(values).items() if key.endswith("class_path") and isinstance(text, str))
+    packages = {text.partition(".")[0] for text in named}
+    return any((folder / name).is_dir() and not (script.parent / name).exists() for name in packages)
 
 
 def open_command(path: Path) -> str:
