@@ -82,3 +82,14 @@ def test_a_location_that_changes_to_and_fro_does_not_flicker() -> None:
     assert [finding.where for finding in changing.shown] == [WAIT.where]
     for_good = after(*((t, (elsewhere,)) for t in range(30, 45)), start=changing)
     assert [finding.where for finding in for_good.shown] == ["others"]
+
+
+def test_a_remedy_that_is_shown_keeps_its_value_until_another_is_offered() -> None:
+    def waits(name: str, workers: int) -> tuple[Finding, ...]:
+        offered = Remedy(f"workers 0 → {workers}", "", {"dataloader_num_workers": workers}, name=name)
+        return (Finding("data-wait", "warning", "waits", (), "certain", remedies=(offered,)),)
+
+    read = after((0, waits("more-workers", 8)), (4, waits("more-workers", 4)))
+    assert read.shown == waits("more-workers", 4)
+    assert after((5, waits("more-workers", 6)), start=read).shown == waits("more-workers", 4)
+    assert after((5, waits("fewer-workers", 2)), start=read).shown == waits("fewer-workers", 2)

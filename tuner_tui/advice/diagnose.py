@@ -180,6 +180,10 @@ class FindingHysteresis(Struct, frozen=True):
     ) -> TrackedFinding:
         since_s = now_s if earlier is None else earlier.since_s
         shown = (earlier is not None and earlier.shown) or _is_urgent(finding)
+        if earlier is not None and earlier.shown:
+            # A computed value, such as a number of workers, changes with each second: what was read is applied.
+            names = [[remedy.name for remedy in each.remedies] for each in (earlier.finding, finding)]
+            finding = replace(finding, remedies=earlier.finding.remedies) if names[0] == names[1] else finding
         lasts = now_s - since_s >= self.appear_s and not is_disputed
         return TrackedFinding(finding, since_s, now_s, shown or lasts)
 
