@@ -177,6 +177,13 @@ def test_after_out_of_memory_enter_resumes_or_starts_again_and_the_remedy_stands
     assert "next time" not in facts(out), "it stands in the findings"
 
 
+def test_a_checkpoint_that_the_script_cannot_load_is_named_and_not_offered() -> None:
+    shown = scene("failed", context=replace(CONTEXT, is_loadable=False))
+    assert "checkpoint" in facts(shown)
+    assert "R" not in dict(next_keys(shown))
+    assert "R" in dict(next_keys(scene("failed")))
+
+
 def test_after_out_of_memory_the_memory_is_that_of_the_error() -> None:
     message = (
         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 1.00 GiB is "

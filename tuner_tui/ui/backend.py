@@ -472,7 +472,10 @@ def _restart_offer(plan: RestartPlan, state: RunState, record: RunRecord) -> Lau
         begin = f"{name} {stops}; a new run continues from there"
     elif plan.checkpoint is None:
         stops = ": it stops, and" if plan.live else ";"
-        begin = f"{name} has no checkpoint to resume from{stops} a new run starts at step 0"
+        lacks = (
+            "no checkpoint to resume from" if plan.unusable is None else "no known option to resume from its checkpoint"
+        )
+        begin = f"{name} has {lacks}{stops} a new run starts at step 0"
     else:
         begin = f"a new run continues from the checkpoint of {name} at step {plan.checkpoint.step:,}"
         begin = f"{name} stops; {begin}" if plan.live else f"A{begin[1:]}"

@@ -270,7 +270,8 @@ def best_choice(scene: EndScene) -> tuple[Finding, Remedy] | None:
 
 def can_resume(scene: EndScene) -> bool:
     """True if a new run can continue from a checkpoint: one is there, and the run did not complete."""
-    return checkpoint_path(scene) is not None and scene.state.outcome != "completed"
+    is_loadable = scene.context is None or scene.context.is_loadable
+    return checkpoint_path(scene) is not None and is_loadable and scene.state.outcome != "completed"
 
 
 def next_keys(scene: EndScene) -> list[tuple[str, str]]:

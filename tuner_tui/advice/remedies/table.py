@@ -172,7 +172,7 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "random-weights": lambda situation: isinstance(situation.job, BuiltinJob) and situation.job.model in SHAPES,
     "batch-option": lambda situation: _option_in_log("batch", situation),
     "size-option": lambda situation: _option_in_log("size", situation),
-    "checkpoint": lambda situation: (situation.state.checkpoint or situation.resumed_from) is not None,
+    "checkpoint": lambda situation: bool(situation.state.checkpoint or situation.state.saved or situation.resumed_from),
     "workers-sleep": lambda run: loading_is_idle(run, (run.settings or Settings()).dataloader_num_workers),
     "padding-saved": _padding_saved,
     "gain-without-own-code": _gain_without_own_code,

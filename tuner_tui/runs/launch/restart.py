@@ -46,6 +46,8 @@ class RestartPlan(Struct, frozen=True):
     saves: bool
     step: int | None = None
     checkpoint: SavedCheckpoint | None = None
+    unusable: SavedCheckpoint | None = None
+    """A checkpoint that the command has no known way to load."""
 
     @property
     def lost_steps(self) -> int | None:
@@ -107,8 +109,9 @@ def plan_restart(
     except NoCheckpointError:
         if saves or not allow_from_scratch:
             raise
-        request, checkpoint = replace(request, from_scratch=True), None
-        prepared = prepare(request)
+        request = replace(request, from_scratch=True)
+        plan = RestartPlan(folder, request, prepare(request), live, stopping, saves, view.state.step)
+        return replace(plan, unusable=checkpoint)
     return RestartPlan(folder, request, prepared, live, stopping, saves, view.state.step, checkpoint)
 
 

@@ -62,7 +62,7 @@ class RunContext(Struct, frozen=True):
     `checkpoint` is where a new run would go on, `energy_kwh` what the GPUs of the training took, `cost` its price in
     words, and `core_wait_share` the share of its time in which its main process waited for a core as it trained, None
     if not counted. They are read once the run has ended. `remedy` is what came of the remedy that it was started with
-    until now.
+    until now. `is_loadable`: the command has a known way to load the checkpoint.
     """
 
     past: tuple[PastRun, ...] = ()
@@ -72,6 +72,7 @@ class RunContext(Struct, frozen=True):
     cost: str = ""
     core_wait_share: float | None = None
     remedy: RemedyOutcome | None = None
+    is_loadable: bool = True
 
     @property
     def fastest(self) -> PastRun | None:
@@ -101,10 +102,16 @@ def read_run_context(
         checkpoint = lineage_checkpoint(folder)
     except RecordError:
         checkpoint = None
+    from tuner_tui.runs.launch.resume import find_own_resume, takes_checkpoint  # only once a run has ended
+
+    is_loadable = checkpoint is None or (
+        takes_checkpoint(record.job, checkpoint)
+        or find_own_resume(record.job, Path(record.cwd), state, checkpoint.path) is not None
+    )
     energy_kwh = gpu_energy_kwh(_spread_samples(folder.samples), training_gpus)
     cost = cost_text(energy_kwh, environ.get(PRICE_VARIABLE, ""))
     waited = read_core_wait_share(folder.samples, state.training_since_t)
-    return RunContext(past, earlier_loss, checkpoint, energy_kwh, cost, waited)
+    return RunContext(past, earlier_loss, checkpoint, energy_kwh, cost, waited, is_loadable=is_loadable)
 
 
 def _spread_samples(path: Path) -> Iterator[Sample]:
