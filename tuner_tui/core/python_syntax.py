@@ -23,4 +23,4 @@ def parse_expression(code: str) -> ast.expr:
     match parse_python(code.strip()).body:
         case [ast.Expr(value=value)]:
             return value
-    raise SyntaxError("it is no expression")
+    raise SyntaxError("it is not an expression")
