@@ -15,10 +15,12 @@ from tests.fakes.inventories import box, make_gpu, python
 from tests.memory.shapes import GPT2
 from tuner_tui.advice.file_checks import (
     FileSystem,
+    NamedPath,
     TrainingFile,
     call_checks,
     checkpoint_bytes,
     file_checks,
+    listed_files,
     named_paths,
     program_checks,
     required_packages,
@@ -140,6 +142,14 @@ def test_the_files_of_a_list_of_datasets() -> None:
     assert missing.sentence == "dataset: the data data/held/frogs.json does not exist."
     there = (listing, "data/held/frogs.json")
     assert "Files" not in checks(values, resolved(), there, tool="llama-factory")
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", "7", '{"frogs": [], "toads": {"file_name": 3}}', "[" * 100_000])
+def test_a_damaged_list_of_datasets_names_no_file(tmp_path: Path, text: str) -> None:
+    files = FileSystem(lambda name: True, lambda name: text, lambda name: None, lambda name: None, lambda names: ())
+    values = {"dataset": "frogs,toads"}
+    file = TrainingFile(tmp_path / "sft.yaml", values, resolved(), CommandJob(command=("x",)), dialects()["hf-args"])
+    assert not list(listed_files(NamedPath("dataset_dir", "data/dataset_info.json", "data"), file, files))
 
 
 @pytest.mark.parametrize(("mode", "is_missing"), [("w", False), ("r", True)])

@@ -367,8 +367,10 @@ def named_paths(values: Mapping[str, Any], dialect: Dialect | None = None) -> tu
 
 def listed_files(listing: NamedPath, file: TrainingFile, files: FileSystem) -> Iterator[NamedPath]:
     """The files that LLaMA-Factory's list has for the names of the data."""
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         listed = json.loads(files.read(listing.path) or "{}")
+        if not isinstance(listed, dict):
+            return
         names = ((key, name) for key in ("dataset", "eval_dataset") for name in str(file.values.get(key)).split(","))
         for key, name in names:
             entry = listed.get(name.strip())
