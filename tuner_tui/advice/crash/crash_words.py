@@ -50,8 +50,8 @@ def facts_in(text: str, log: Sequence[str] = ()) -> tuple[Remedy, ...]:
         for row in read_data_file(FACTS)
         if compiled(row["form"]).search(text) and any(map(compiled(row.get("log", "")).search, (text, *log)))
     )
-    title, why, name, own = first_form(rows, text) or ("",) * 4
-    fact = Remedy(title, why, name=name, source="the numbers and names of the message", edits_line=bool(own))
+    title, why, name, own_line = first_form(rows, text) or ("",) * 4
+    fact = Remedy(title, why, name=name, source="the numbers and names of the message", edits_line=bool(own_line))
     return (fact,) if title else ()
 
 
