@@ -422,8 +422,8 @@ class RunRequests(Requests):
 
             def difference(run: RunRow) -> tuple[bool | int, ...]:
                 shared = len({*run.command} & {*followed.command})
-                is_partial = run.tuning is not None or run.outcome not in (None, "completed", "stopped")
-                return run.run != followed.parent, run.title != followed.title, -shared, is_partial, not run.step
+                is_trial = run.tuning is not None
+                return run.run != followed.parent, run.title != followed.title, -shared, is_trial, not run.step
 
             runs.sort(key=difference)
         empty = "There is no other run to compare with." if excluded else "No runs yet; t starts one."
