@@ -356,7 +356,7 @@ async def test_a_larger_effective_batch_is_asked_for_before_it_is_taken() -> Non
 
 async def test_what_an_opened_file_lacks_here_is_a_finding_until_the_command_is_another() -> None:
     lacking = file_findings((PreflightCheck("Program", "wrong", "pond was not found on PATH.", "pip install pond"),))
-    async with on_screen(FakeBox(opened=opened("/work/pond.yaml"), lacking=lacking)) as pilot:
+    async with on_screen(FakeBox(opened=opened("/srv/pond.yaml"), lacking=lacking)) as pilot:
         main, store = app_of(pilot).main, app_of(pilot).session._store
         await until(pilot, lambda: lacking[0] in main.findings)
         assert lacking[0].remedies[0].title == "pip install pond"

@@ -27,6 +27,7 @@ from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import (
     VERSIONS_TIMEOUT_S,
     Interpreter,
+    major,
     run_interpreter,
 )
 from tuner_tui.hardware.inventory import Inventory
@@ -268,7 +269,7 @@ def call_checks(source: str, interpreter: Interpreter) -> Iterator[PreflightChec
             elif isinstance(node, ast.Call) and called in table and imported.get(called) == table[called]["package"]:
                 package, since, arguments = (table[called][key] for key in ("package", "since", "arguments"))
                 release = interpreter.packages.get(package, "0")
-                is_refused = int(release.partition(".")[0]) >= since
+                is_refused = major(release) >= since
                 for old in (word.arg for word in node.keywords if is_refused and word.arg in arguments):
                     values = {"call": called, "package": package, "release": release, "old": old, "new": arguments[old]}
                     yield preflight_check("refused argument", **values)

@@ -282,7 +282,7 @@ class JointMoves(Struct, frozen=True):
 
     def _without_workers(self) -> Iterator[KnobChange]:
         """No workers, where loading ahead more did not shorten the wait for data: handing batches over may take it."""
-        best, none = self.best, {WORKERS: 0, PREFETCH: None, PERSISTENT: False}
+        best, none = self.best, knobs.with_workers(0, self.best.settings, self.context.space)
         if best.settings.dataloader_num_workers == 0:
             return
         alone, counts = best.settings.changed(**none), self.context.space.candidates.get(WORKERS, ())
@@ -290,8 +290,7 @@ class JointMoves(Struct, frozen=True):
         for result in self.context.results.results:
             now = result.settings
             if now.dataloader_num_workers > 0 and now.changed(**none) == alone:
-                ahead = now.dataloader_num_workers, now.dataloader_prefetch_factor or 2  # PyTorch's default
-                waits[ahead] = result.breakdown.data_wait or 0.0
+                waits[now.dataloader_num_workers, knobs.prefetched(now)] = result.breakdown.data_wait or 0.0
         for (workers, prefetch), wait in waits.items():
             is_last = all(int(count) <= workers for count in counts if isinstance(count, int))
             if any(

@@ -97,8 +97,9 @@ def knob_changes(best: SettingsResult, space: SearchSpace) -> Iterator[KnobChang
             yield _compute_change("attn_implementation", value, parts, kernel)
     if True in other_values("torch_compile", now, space):
         yield _compute_change("torch_compile", True, parts, "compile")
-    roomy = (best.peak_bytes or 0) <= SAFE_MEMORY_SHARE * (space.limit_bytes or math.inf)
-    if roomy and False in other_values("torch_compile", now, space):  # which may take more memory
+    peak, limit = best.peak_bytes, space.limit_bytes
+    is_full = peak is not None and limit is not None and peak > SAFE_MEMORY_SHARE * limit
+    if not is_full and False in other_values("torch_compile", now, space):  # which may take more memory
         slower = factor("without-compiling")
         yield KnobChange("torch_compile", {"torch_compile": False}, slower.value, slower.source)
     # Another optimizer than the same with fused kernels would change the result of the training.
@@ -123,11 +124,10 @@ def loader_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) 
     """As many workers as the data wait calls for, then prefetching, persistent workers and pinned memory."""
     wait, reason = gain_without(breakdown.data_wait), "the wait for data"
     for count in _more_workers(now, breakdown, space):
-        yield KnobChange(WORKERS, _with_workers(count, now, space), wait, reason)
+        yield KnobChange(WORKERS, with_workers(count, now, space), wait, reason)
     if now.dataloader_num_workers > 0:
-        ready = now.dataloader_prefetch_factor or 2  # PyTorch's default
         for value in other_values(PREFETCH, now, space):
-            if isinstance(value, int) and value > ready:
+            if isinstance(value, int) and value > prefetched(now):
                 yield KnobChange(PREFETCH, {PREFETCH: value}, wait, reason)
                 break
         if True in other_values(PERSISTENT, now, space):
@@ -138,7 +138,7 @@ def loader_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) 
     smaller = [count for count in _counts(now, space) if count < now.dataloader_num_workers]
     crowded = space.cores is not None and now.dataloader_num_workers >= space.cores
     for count in sorted({*smaller[-1:], *smaller[:1]}) if crowded or not space.on_gpu else ():
-        change = _with_workers(count, now, space)
+        change = with_workers(count, now, space)
         yield KnobChange(WORKERS, change, factor("fewer-workers").value, "workers use cores of the training process")
 
 
@@ -159,8 +159,13 @@ def _counts(now: Settings, space: SearchSpace) -> list[int]:
     return sorted(value for value in other_values(WORKERS, now, space) if isinstance(value, int))
 
 
-def _with_workers(count: int, now: Settings, space: SearchSpace) -> dict[str, Value]:
-    # Without workers, prefetching and persistence are invalid; with workers, keep them between epochs.
+def prefetched(settings: Settings) -> int:
+    """The batches that each worker loads ahead."""
+    return settings.dataloader_prefetch_factor or 2  # PyTorch's default
+
+
+def with_workers(count: int, now: Settings, space: SearchSpace) -> dict[str, Value]:
+    """The fields of `count` workers: without any, prefetching and persistence are invalid; else they stay between epochs."""
     change: dict[str, Value] = {WORKERS: count}
     if count == 0:
         return {**change, PREFETCH: None, PERSISTENT: False}
