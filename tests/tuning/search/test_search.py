@@ -386,6 +386,14 @@ def test_of_a_free_batch_the_multiple_of_8_below_is_tried() -> None:
     assert search.conclusion.winner.per_device_train_batch_size == 16
 
 
+def test_a_processor_has_no_tiles() -> None:
+    start = Settings(per_device_train_batch_size=12, gradient_accumulation_steps=1)
+    on_cpu = build_space(box(), PYTHON, BuiltinJob(), start, hold_effective_batch=False)
+    assert not on_cpu.on_gpu
+    search = run_search(Search(start, on_cpu), lambda trial: measured(100.0))
+    assert 8 not in sizes(search)
+
+
 def test_what_gained_nothing_with_a_tiny_micro_batch_is_tried_again_with_a_large_one() -> None:
     """With fewer than 8 samples the launches take all of the time, in either precision."""
 

@@ -141,7 +141,7 @@ class MicroBatchSizes(Struct, frozen=True):
     def whole_tiles(self) -> SizeOption | None:
         """Return the next smaller multiple of `TILE` if it may be faster than the size, whose last tile is not full."""
         over = self.micro % TILE
-        if self.allowed is not None or not over or self.micro < TILE:
+        if not self.context.space.on_gpu or self.allowed is not None or not over or self.micro < TILE:
             return None
         bound = (self.micro - over + TILE) / self.micro - 1
         return SizeOption(self.micro - over, bound, f"GPUs compute in tiles: a multiple of {TILE} may be faster")
