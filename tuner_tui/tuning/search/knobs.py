@@ -165,7 +165,7 @@ def prefetched(settings: Settings) -> int:
 
 
 def with_workers(count: int, now: Settings, space: SearchSpace) -> dict[str, Value]:
-    """The fields of `count` workers: without any, prefetching and persistence are invalid; else they stay between epochs."""
+    """The fields of `count` workers: none cannot prefetch or persist, others stay between epochs where they can."""
     change: dict[str, Value] = {WORKERS: count}
     if count == 0:
         return {**change, PREFETCH: None, PERSISTENT: False}
