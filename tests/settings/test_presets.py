@@ -424,3 +424,14 @@ def test_a_preset_that_others_may_change_is_refused(
     entry = next(preset for preset in list_presets() if preset.name == "mine")
     assert str(opened) in str(entry.problem)
     assert find_preset(str(file)).preset.name == "mine"  # named by the user: not found, chosen
+
+
+def test_a_note_names_the_settings_of_a_script_in_its_order(tmp_path):
+    arguments = "weight_decay=0.1, warmup_steps=5, save_total_limit=2, logging_steps=7, optim='adafactor'"
+    (tmp_path / "train.py").write_text(
+        "import yaml\nfrom transformers import Trainer, TrainingArguments\nconfig = yaml.safe_load(open('sft.yaml'))\n"
+        f"Trainer(args=TrainingArguments(**config, {arguments})).train()\n"
+    )
+    (tmp_path / "sft.yaml").write_text("learning_rate: 1.0e-4\nper_device_train_batch_size: 4\noutput_dir: out\n")
+    names = "weight_decay, warmup_steps, save_total_limit, logging_steps, optim"
+    assert f"from train.py: {names}" in load_preset(tmp_path / "sft.yaml").notes

@@ -55,7 +55,8 @@ from tuner_tui.settings.dialects.script_search import (
     written_files,
 )
 from tuner_tui.settings.dialects.shell_script import read_options
-from tuner_tui.settings.dialects.tool_job import arguments_of_script, program_of
+from tuner_tui.settings.dialects.tool_job import arguments_of_script
+from tuner_tui.settings.dialects.written_commands import program_of
 from tuner_tui.settings.distributed import (
     process_count,
     trains_on_cpu,

@@ -73,12 +73,11 @@ from tuner_tui.settings.dialects.script_search import (
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import (
     gpus_of_program,
-    open_command,
-    program_of,
     settings_of_sources,
     training_of_file,
     with_model_and_data,
 )
+from tuner_tui.settings.dialects.written_commands import open_command, program_of
 from tuner_tui.settings.distributed import process_count, read_accelerate_config, trains_on_cpu
 from tuner_tui.settings.errors import FieldError, PresetError, SettingsError
 from tuner_tui.settings.job import CommandJob
@@ -206,8 +205,8 @@ def _with_sources(
     flat, program = flatten(file.values), program_of(file.words or training.command, path)
     if form_of_file(path) != "python" and not file.words:
         settings = settings_of_sources(settings, training, flat, path)
-        origin = None if program is None else program.name
-        sources |= dict.fromkeys(settings.keys() - imported.settings.keys() - sources.keys(), origin or path.name)
+        origin = path.name if program is None else program.name
+        sources |= {name: origin for name in settings if name not in imported.settings and name not in sources}
     if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
         settings = {**settings, **_of_launcher(training)}
     by_source = gpus_of_program(file.words or training.command, path, "gpus" in training.stated)
