@@ -41,8 +41,9 @@ from tuner_tui.memory.closed_form import (
 )
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.command_training import own_settings, takes_arguments
-from tuner_tui.settings.dialects.dialect import HF, PLAIN, TEMPLATE, Dialect, leaf_pattern, placeholders, texts_in
+from tuner_tui.settings.dialects.dialect import HF, PLAIN, Dialect, leaf_pattern
 from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
+from tuner_tui.settings.dialects.nested_values import TEMPLATE, placeholders, texts_in
 from tuner_tui.settings.dialects.python_source import TO_GIVE, UNSLOTH
 from tuner_tui.settings.dialects.python_values import last_name
 from tuner_tui.settings.dialects.script_search import (

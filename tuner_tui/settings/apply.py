@@ -15,17 +15,11 @@ import tuner_tui
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import (
-    HF,
-    Dialect,
-    dialect_by_name,
-    dialect_keys,
-    dialect_of_command,
-    set_nested,
-    write_settings,
-)
+from tuner_tui.settings.dialects.dialect import HF, Dialect, dialect_by_name, dialect_keys, dialect_of_command
 from tuner_tui.settings.dialects.file_formats import dump_config, file_changes, format_override, to_arguments
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS
+from tuner_tui.settings.dialects.nested_values import set_nested
+from tuner_tui.settings.dialects.settings_writer import write_settings
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, Job
 from tuner_tui.settings.model import FIELDS, Settings, closest_match

@@ -16,8 +16,9 @@ from typing import Literal
 from msgspec import Struct
 
 from tuner_tui.core.python_syntax import parse_python
-from tuner_tui.settings.dialects.dialect import dialect_of_command, flatten
+from tuner_tui.settings.dialects.dialect import dialect_of_command
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_file
+from tuner_tui.settings.dialects.nested_values import flatten
 from tuner_tui.settings.dialects.python_source import flag_values
 from tuner_tui.settings.dialects.python_values import declared_options, is_switch, known_names, unparsed
 from tuner_tui.settings.dialects.script_search import MODULE, own_modules, pattern_of, read_source, words_of

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from tuner_tui.core.files import make_private, read_regular, write_durable
 from tuner_tui.hardware.capabilities import parse_capability
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.dialects.dialect import HF, Dialect, dialect_of_file
+from tuner_tui.settings.dialects.dialect import HF, Dialect
+from tuner_tui.settings.dialects.dialect_choice import dialect_of_file
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra

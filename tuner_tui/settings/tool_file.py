@@ -19,26 +19,8 @@ from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from tuner_tui.core.python_syntax import parse_python
-from tuner_tui.settings.dialects.dialect import (
-    HF,
-    TEMPLATE,
-    Dialect,
-    dialect_of_command,
-    dialect_of_file,
-    dialects,
-    flatten,
-    is_for_any_program,
-    keys_in_file,
-    leaf_pattern,
-    names_of_transformers,
-    placeholders,
-    read_settings,
-    set_nested,
-    texts_in,
-    why_no_training,
-    with_references,
-    without_other_meanings,
-)
+from tuner_tui.settings.dialects.dialect import HF, Dialect, dialect_of_command, dialects, leaf_pattern
+from tuner_tui.settings.dialects.dialect_choice import dialect_of_file
 from tuner_tui.settings.dialects.file_formats import (
     NOT_IN_FILE,
     SCRIPT_FORMS,
@@ -59,6 +41,16 @@ from tuner_tui.settings.dialects.hydra import (
     missing_fields,
 )
 from tuner_tui.settings.dialects.job_files import kind_of_name
+from tuner_tui.settings.dialects.key_places import keys_in_file, without_other_meanings
+from tuner_tui.settings.dialects.nested_values import (
+    TEMPLATE,
+    flatten,
+    placeholders,
+    set_nested,
+    texts_in,
+    with_references,
+)
+from tuner_tui.settings.dialects.purpose import is_for_any_program, names_of_transformers, why_no_training
 from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, required_options
 from tuner_tui.settings.dialects.python_values import known_names
 from tuner_tui.settings.dialects.script_search import (
@@ -70,6 +62,7 @@ from tuner_tui.settings.dialects.script_search import (
     source_of,
     words_of,
 )
+from tuner_tui.settings.dialects.settings_reader import read_settings
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import (
     gpus_of_program,

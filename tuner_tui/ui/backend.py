@@ -51,8 +51,9 @@ from tuner_tui.runs.store.record import RunRecord, read_record, readable_record
 from tuner_tui.runs.store.remedy_outcomes import recorded_verdict
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 from tuner_tui.settings.command_training import CommandTraining, may_use_trainer, read_command
-from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_settings
+from tuner_tui.settings.dialects.dialect import HF, dialect_by_name
 from tuner_tui.settings.dialects.file_formats import render_export
+from tuner_tui.settings.dialects.settings_writer import write_settings
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import OF_RUNTIME, BuiltinJob, Job

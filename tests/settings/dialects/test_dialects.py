@@ -17,19 +17,13 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from tests.settings.strategies import all_settings
-from tuner_tui.settings.dialects.dialect import (
-    Dialect,
-    dialect_by_name,
-    dialect_keys,
-    dialect_of_command,
-    dialect_of_file,
-    dialects,
-    read_settings,
-    write_settings,
-)
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_by_name, dialect_keys, dialect_of_command, dialects
+from tuner_tui.settings.dialects.dialect_choice import dialect_of_file
 from tuner_tui.settings.dialects.file_formats import file_changes, parse_file, render_file
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.dialects.script_search import TABLES
+from tuner_tui.settings.dialects.settings_reader import read_settings
+from tuner_tui.settings.dialects.settings_writer import write_settings
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
 

@@ -11,7 +11,7 @@ import yaml
 from msgspec import structs
 
 from tuner_tui.settings.apply import build_command
-from tuner_tui.settings.dialects.dialect import to_fill_in
+from tuner_tui.settings.dialects.nested_values import to_fill_in
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings

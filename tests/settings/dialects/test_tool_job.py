@@ -9,7 +9,10 @@ import pytest
 import yaml
 
 from tuner_tui.settings.apply import AppliedCommand, build_command, default_apply_mode
-from tuner_tui.settings.dialects.dialect import dialect_of_file, dialects, read_settings, write_settings
+from tuner_tui.settings.dialects.dialect import dialects
+from tuner_tui.settings.dialects.dialect_choice import dialect_of_file
+from tuner_tui.settings.dialects.settings_reader import read_settings
+from tuner_tui.settings.dialects.settings_writer import write_settings
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tuner_tui.settings.dialects.dialect import dialects, write_settings
+from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.dialects.file_formats import render_file
+from tuner_tui.settings.dialects.settings_writer import write_settings
 from tuner_tui.settings.model import FIELDS, Settings
 
 pytestmark = [pytest.mark.train, pytest.mark.full]

@@ -20,8 +20,9 @@ from tuner_tui.hardware.interpreter import probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.record import redact_job
-from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
+from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, render_export
+from tuner_tui.settings.dialects.settings_writer import write_settings
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import parse_value

@@ -15,21 +15,11 @@ import yaml
 from msgspec.structs import replace
 
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import (
-    Dialect,
-    Form,
-    dialect_keys,
-    flatten,
-    holds_one_section,
-    keys_in_file,
-    read_settings,
-    set_nested,
-    texts_in,
-    unflatten,
-    write_settings,
-)
+from tuner_tui.settings.dialects.dialect import Dialect, Form, dialect_keys
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
 from tuner_tui.settings.dialects.job_files import on_this_machine, parse_tool_file, read_commands
+from tuner_tui.settings.dialects.key_places import keys_in_file
+from tuner_tui.settings.dialects.nested_values import flatten, holds_one_section, set_nested, texts_in, unflatten
 from tuner_tui.settings.dialects.python_source import (
     UNSLOTH,
     notebook_codes,
@@ -43,6 +33,8 @@ from tuner_tui.settings.dialects.python_source import (
 )
 from tuner_tui.settings.dialects.python_values import CALLED
 from tuner_tui.settings.dialects.script_search import find_program, own_modules, pattern_of, words_of
+from tuner_tui.settings.dialects.settings_reader import read_settings
+from tuner_tui.settings.dialects.settings_writer import write_settings
 from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_shell
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings

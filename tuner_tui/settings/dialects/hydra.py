@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from tuner_tui.settings.dialects.dialect import set_nested, unflatten
 from tuner_tui.settings.dialects.file_formats import values_of_file
+from tuner_tui.settings.dialects.nested_values import set_nested, unflatten
 from tuner_tui.settings.dialects.python_source import TO_GIVE, overlaid
 from tuner_tui.settings.dialects.script_search import (
     TRAINING,

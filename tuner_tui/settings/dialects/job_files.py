@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.dialects.dialect import flatten, with_references
+from tuner_tui.settings.dialects.nested_values import flatten, with_references
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     TRAINING,

@@ -6,13 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from tuner_tui.settings.dialects.dialect import (
-    TEMPLATE,
-    Dialect,
-    dialect_of_command,
-    leaf_pattern,
-    to_fill_in,
-)
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_of_command, leaf_pattern
+from tuner_tui.settings.dialects.nested_values import TEMPLATE, to_fill_in
 from tuner_tui.settings.dialects.python_values import CLASS
 from tuner_tui.settings.dialects.script_search import (
     pattern_of,

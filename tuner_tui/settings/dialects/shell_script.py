@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from tuner_tui.core.python_syntax import parse_expression
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import dialects, is_for_other_work, leaf_pattern, says_training
+from tuner_tui.settings.dialects.dialect import dialects, leaf_pattern
+from tuner_tui.settings.dialects.purpose import is_for_other_work, says_training
 from tuner_tui.settings.dialects.python_values import evaluate_literal
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,

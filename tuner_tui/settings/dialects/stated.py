@@ -10,14 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import (
-    TEMPLATE,
-    flatten,
-    leaf_pattern,
-    to_fill_in,
-    without_disabled,
-    without_other_meanings,
-)
+from tuner_tui.settings.dialects.dialect import leaf_pattern
+from tuner_tui.settings.dialects.key_places import without_disabled, without_other_meanings
+from tuner_tui.settings.dialects.nested_values import TEMPLATE, flatten, to_fill_in
 from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS

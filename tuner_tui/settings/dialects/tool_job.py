@@ -14,23 +14,19 @@ from msgspec import structs
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.dialect import (
     HF,
-    TEMPLATE,
     Dialect,
     Form,
     dialect_keys,
     dialect_of_command,
     dialects,
-    flatten,
-    keys_in_file,
     leaf_pattern,
-    read_settings,
-    without_alternatives,
-    without_other_meanings,
 )
 from tuner_tui.settings.dialects.file_formats import values_of_file
 from tuner_tui.settings.dialects.hf import RENAMED, ImportedSettings, is_other_library, setting_of_argument
 from tuner_tui.settings.dialects.hydra import hydra_command
+from tuner_tui.settings.dialects.key_places import keys_in_file, without_other_meanings
 from tuner_tui.settings.dialects.model_names import data_of, first_text, model_of, task_of
+from tuner_tui.settings.dialects.nested_values import TEMPLATE, flatten, without_alternatives
 from tuner_tui.settings.dialects.python_source import is_started
 from tuner_tui.settings.dialects.python_values import ARGUMENTS
 from tuner_tui.settings.dialects.script_search import (
@@ -45,6 +41,7 @@ from tuner_tui.settings.dialects.script_search import (
     source_of,
     words_of,
 )
+from tuner_tui.settings.dialects.settings_reader import read_settings
 from tuner_tui.settings.dialects.shell_script import (
     ONLY_SETS,
     read_options,

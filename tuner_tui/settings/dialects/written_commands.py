@@ -11,12 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tuner_tui.settings.dialects.dialect import (
-    flatten,
-    to_fill_in,
-)
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, values_of_file
 from tuner_tui.settings.dialects.hooks import KNOWN
+from tuner_tui.settings.dialects.nested_values import flatten, to_fill_in
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     MODULE,
