@@ -131,12 +131,31 @@ def test_remedies() -> None:
         for name, row in rows.items()
         for problem in misspelled(row, ("title", "why"), (*table.TEXTS, "if", "set", "env", "speed", "own-line"))
     ]
-    words = {*table.FACTS, *table.WORDS, *FIELDS, *table.read_part("log-signs")}
+    words = {*table.FACTS, *table.WORDS, *FIELDS, *table.read_part("log-signs"), *words_of_programs()}
     problems += [
         f"{name}: no setting {key}" for name, row in rows.items() for key in row.get("set", {}).keys() - FIELDS
     ]
     problems += [f"{name}: no word {key}" for name, row in rows.items() for key in row.get("if", {}).keys() - words]
     assert problems == []
+
+
+def words_of_programs() -> set[str]:
+    *_, default = read_data_file(table.FILE)["programs"]
+    return {*default}
+
+
+def test_a_remedy_names_commands_of_a_job_system_only_where_the_log_shows_it() -> None:
+    commands = re.compile(
+        r"\b(?:sbatch|srun|sacct\w*|sinfo|squeue|scontrol|q(?:sub|stat|acct)|bsub|bhist|kubectl|--tee)\b"
+    )
+    rows = {
+        name: row for name, row in table.read_part("remedies").items() if commands.search(row["title"] + row["why"])
+    }
+    # Those for a message that only this system writes, or that ask the log themselves.
+    own = {name for name, row in rows.items() if "srun-in-log" in row.get("if", {}) or row["source"][:4] == "Kube"}
+    assert rows.keys() == own != set()
+    words = {word for row in read_data_file(table.FILE)["programs"] for word in row if word != "log"}
+    assert words == words_of_programs()
 
 
 def test_ladders() -> None:

@@ -484,3 +484,24 @@ def test_a_tracker_that_ends_the_training_itself_is_asked_for_advice() -> None:
         "wandb.turn" in each.why
         for each in remedies(f"{trace('ValueError: bent', 'main')}\nwandb: Try `wandb.turn(plate=True)`")
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "named", "never"),
+    [
+        ("=>> PBS: job killed: walltime 3617 exceeded limit 3600", "-l walltime", "sbatch"),
+        ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", "bsub -W", "sbatch"),
+        (
+            "slurmstepd: error: *** JOB 81 ON n3 CANCELLED AT 2026-03-01T10:00:00 DUE TO TIME LIMIT ***",
+            "sbatch",
+            "qsub",
+        ),
+        ("  Warning  Preempted  3s  default-scheduler  Preempted by pod 91 on node n7", "priorityClassName", "--qos"),
+        ("TERM_PREEMPT: job killed after preemption.", "bqueues", "--qos"),
+        ("Spot instance i-0a will be terminated in 2 minutes", "not spot", "--qos"),
+    ],
+)
+def test_remedies_name_the_commands_of_the_job_system_that_the_log_shows(lines: str, named: str, never: str) -> None:
+    words = " ".join(f"{remedy.title} {remedy.why}" for remedy in remedies(f"step 5 loss 1.2\n{lines}"))
+    assert named in words
+    assert never not in words

@@ -131,15 +131,16 @@ def _out_of_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...
 def _host_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """Fewer loader processes, which multiply host memory. Without a GPU, the GPU memory remedies apply as well."""
     limit = situation.host_memory_limit_bytes
-    more = remedy("raise-memory-limit") if limit is None else remedy("raise-limit", limit=format_limit(limit))
+    limited = () if limit is None else (remedy("raise-limit", limit=format_limit(limit)),)
+    more = limited or climb("raise-memory-limit", situation)
     if where in {"training", "evaluation", "optimizer-step"} and situation.has_gpu is False:
-        return (*_out_of_memory(situation, where), more)
+        return (*_out_of_memory(situation, where), *more)
     if where in {"loading", "checkpoint"}:
-        return (more, remedy("low-memory-loading"))
+        return (*more, remedy("low-memory-loading"))
     kept = climb("metrics-in-parts", situation) if where == "evaluation" else ()
     fewer = climb("host-memory", situation)
     has_loader = situation.settings is not None or any("workers" in line or "DataL" in line for line in situation.log)
-    return (*kept, *fewer, more) if has_loader else (*kept, more)
+    return (*kept, *fewer, *more) if has_loader else (*kept, *more)
 
 
 def _contended_cores(situation: Situation, where: str | None) -> tuple[Remedy, ...]:

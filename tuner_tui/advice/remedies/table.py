@@ -88,7 +88,7 @@ class _Words:
 
     def knows(self, word: str) -> bool:
         is_setting = word in WORDS or word in FIELDS
-        is_fact = word in FACTS or word in read_part("log-signs")
+        is_fact = word in FACTS or word in read_part("log-signs") or bool(_rows_of_programs(word))
         return is_fact or (is_setting and self._settings is not None)
 
     def __getitem__(self, word: str) -> Any:
@@ -96,6 +96,9 @@ class _Words:
             return FACTS[word](self._situation)
         if sign := read_part("log-signs").get(word):
             return _is_in_log(sign, self._situation)
+        rows = _rows_of_programs(word)
+        if shown := [row for row in rows if "log" not in row or _is_in_log(row["log"], self._situation)]:
+            return shown[0][word]
         assert self._settings is not None
         return WORDS[word](self._settings) if word in WORDS else getattr(self._settings, word)
 
@@ -128,11 +131,8 @@ def runs_bitsandbytes(situation: Situation) -> bool:
     return situation.may_run("4-bit") and installed is not False
 
 
-def _option_in_log(part: str, situation: Situation) -> str:
-    """What the library that the log shows calls its `batch` or `size`, in brackets behind a word; "" if unknown."""
-    rows = read_part("libraries").values()
-    row: Mapping[str, str] = next((row for row in rows if _is_in_log(row["frames"], situation)), {})
-    return f" ({row[part]})" if part in row else ""
+def _rows_of_programs(word: str) -> list[Mapping[str, str]]:
+    return [row for row in read_data_file(FILE)["programs"] if word in row]
 
 
 def _is_in_log(pattern: str, situation: Situation) -> bool:
@@ -170,8 +170,6 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "built-in-job": lambda situation: isinstance(situation.job, BuiltinJob),
     # On random weights LoRA learns next to nothing.
     "random-weights": lambda situation: isinstance(situation.job, BuiltinJob) and situation.job.model in SHAPES,
-    "batch-option": lambda situation: _option_in_log("batch", situation),
-    "size-option": lambda situation: _option_in_log("size", situation),
     "checkpoint": lambda situation: bool(situation.state.checkpoint or situation.state.saved or situation.resumed_from),
     "workers-sleep": lambda run: loading_is_idle(run, (run.settings or Settings()).dataloader_num_workers),
     "padding-saved": _padding_saved,
