@@ -65,7 +65,7 @@ from tuner_tui.settings.distributed import (
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings, shorten_text
 from tuner_tui.settings.preset_file import LoadedPreset
-from tuner_tui.settings.tool_file import ABSENT, INVALID, NOT_COMPLETE
+from tuner_tui.settings.tool_file import ABSENT, INVALID, NOT_COMPLETE, UNREAD
 
 
 class FileSystem(Struct, frozen=True):
@@ -123,7 +123,8 @@ def loaded_file_checks(
     """The checks on this machine of the tool's file or script that was loaded; none of a preset."""
     if loaded.dialect is None or loaded.path is None:
         return ()
-    values = parse_file(read_file_text(loaded.path), loaded.path).values
+    is_unread = any(UNREAD in note for note in loaded.notes)
+    values = {} if is_unread else parse_file(read_file_text(loaded.path), loaded.path).values
     file = TrainingFile(loaded.path, values, chosen, job, loaded.dialect, loaded.notes)
     cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
     return file_checks(file, inventory, interpreter, local_files(cwd, interpreter.path))
@@ -173,7 +174,7 @@ def program_checks(
         name, is_absent, _ = note.partition(ABSENT)
         if is_absent:
             yield PreflightCheck("Program", "wrong" if name in job.command else "warning", f"{note}.")
-        elif INVALID in note:
+        elif INVALID in note or UNREAD in note:
             yield PreflightCheck("Program", "wrong", f"{note}.")
         elif NOT_COMPLETE in note:
             yield PreflightCheck("Program", "warning", f"{note[0].upper()}{note[1:]}.")

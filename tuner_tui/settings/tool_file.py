@@ -57,6 +57,7 @@ from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     WORD,
     find_program,
+    own_modules,
     pattern_of,
     read_source,
     source_of,
@@ -82,6 +83,7 @@ SHELL_SUFFIXES = tuple(suffix for suffix, form in SCRIPT_FORMS.items() if form =
 OF_ITSELF = re.compile(r"it needs (?:\$[@*#](?:, )?)+|only the shell knows .*")
 """What a script that is started as a whole has without its caller."""
 ABSENT, NOT_COMPLETE, INVALID = ", which the command needs, is not there", " is not complete: ", " is not valid Python"
+UNREAD = " and reads none of its sections: it trains with values of its own"
 """What a note says after the name of a file."""
 OF_ENVIRONMENT = re.compile(r"\$\{(?:(?:oc\.)?env:|(?=[A-Z\d]+_[A-Z\d_]+\}))(\w+)\}")
 ONLY_THIS = "only this command is started, not"
@@ -111,6 +113,11 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
             return import_tool_file(file, source, path, dialects()["own-script"])
         why = "neither a preset (`settings:` with `name: value` lines) nor a known configuration file"
         raise PresetError(f"{source}: {why}; {_what_it_is(file, path)}")
+    program = program_of(training.command, path) if of_script and path is not None and training is not None else None
+    is_unread = training is not None and program is not None and _reads_no_section(program, file.values)
+    if training is not None and is_unread:
+        file, imported = replace(file, values={}), read_settings(dialect, {})
+        training = replace(training, model=None, task=None, data=None, stated={})
     settings, sources = imported.settings, dict[str, str]()
     if training is not None and path is not None:
         settings, training, sources = _with_sources(imported, training, dialect, file, path)
@@ -132,6 +139,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         *([f"{count} other keys stay in the file"] if left_out and not reads_others else []),
         *(f"from {source}: {', '.join(names)}" for source, names in of_sources.items()),
         *_notes_on_files(file, training, job, path),
+        *([f"{program.name} takes the keys at the top of this file{UNREAD}"] if program and is_unread else []),
         *_notes_on_command(file, dialect, training, job, source, path),
     )
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training, sources)
@@ -196,6 +204,8 @@ def _with_sources(
         of_script = read_settings(dialects()["own-script"], file.values).settings
         settings, sources = {**of_script, **settings}, dict.fromkeys(of_script, path.name) | sources
     flat, program = flatten(file.values), program_of(file.words or training.command, path)
+    if path.suffix == ".py" and training.task in ("causal-lm", "seq2seq"):
+        settings = {**length_of_names(path), **settings}
     if form_of_file(path) != "python" and not file.words:
         settings = settings_of_sources(settings, training, flat, path)
         origin = path.name if program is None else program.name
@@ -205,6 +215,9 @@ def _with_sources(
     by_source = gpus_of_program(file.words or training.command, path, "gpus" in training.stated)
     training = replace(training, stated={**training.stated, **by_source})
     training = _with_stated(training, settings, imported.foreign)
+    sharding = Path(str(training.stated.get("sharding", "")))
+    if sharding.is_absolute() and (here := find_program(path, [sharding])) is not None:  # another place in a container
+        training = replace(training, stated={**training.stated, "sharding": str(here)})
     halves = [part for half in ("input", "output") if isinstance(part := training.stated.get(f"{half}_length"), int)]
     if len(halves) > 1 and settings.get("max_length", halves[0]) in halves and training.task != "seq2seq":
         settings = {**settings, "max_length": sum(halves)}  # a sample has both
@@ -428,10 +441,7 @@ def _with_command(
                 values.pop("steps_per_print", None)  # of DeepSpeed itself, not of the Trainer that it is given to
             imported = read_settings(tool, values)
             read = imported.settings
-            if inner in programs and "max_length" not in read:
-                constants = known_names(read_source(inner)).items()
-                of_names = settings_of_options({name.rpartition(".")[2]: str(value) for name, value in constants})
-                read = {**{name: of_names[name] for name in of_names.keys() & {"max_length"}}, **read}
+            read = {**(length_of_names(inner) if inner in programs else {}), **read}
             job = replace(job, stated={**imported.foreign, **job.stated})
             if "optim" in imported.left_open and "optim" not in given:  # a switch is one of its reasons
                 settings = {name: value for name, value in settings.items() if name != "optim"}
@@ -440,6 +450,21 @@ def _with_command(
             settings = {**settings, **read} if inner == composed else {**read, **settings}
             job = with_model_and_data(job, tool, values)
     return settings, job, sources
+
+
+def length_of_names(program: Path) -> Mapping[str, Value]:
+    """The `max_length` that a program's own names say, whatever it gives it to."""
+    constants = known_names(read_source(program)).items()
+    of_names = settings_of_options({name.rpartition(".")[2]: str(value) for name, value in constants})
+    return {name: of_names[name] for name in of_names.keys() & {"max_length"}}
+
+
+def _reads_no_section(program: Path, values: Mapping[str, Any]) -> bool:
+    """Whether a program takes the keys at the top of a configuration that has sections only, none of which it names."""
+    takes_top = pattern_of("takes_top_keys").search
+    sources = [source for _, source in own_modules(program) if takes_top(source)]
+    quoted = {name for source in sources for name in re.findall(r"[\"'](\w+)[\"']", source)}
+    return bool(sources) and all(isinstance(value, dict) and key not in quoted for key, value in values.items())
 
 
 def without_unread(values: Mapping[str, Any], programs: Sequence[Path]) -> Mapping[str, Any]:

@@ -119,6 +119,13 @@ def test_a_file_for_deepspeed_takes_settings_and_stays_json(tmp_path: Path) -> N
     assert json.loads(command.config_yaml or "") == json.loads(ZERO_3) | {"train_micro_batch_size_per_gpu": 4}
 
 
+def test_a_file_of_sharding_at_the_path_of_a_container_is_that_of_the_checkout(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "ds.json").write_text(ZERO_3)
+    text = "arguments = TrainingArguments(deepspeed='/workspace/configs/ds.json', seed=1)\nTrainer().train()\n"
+    assert opened(tmp_path, text, "train.py").stated["sharding"] == str(tmp_path / "configs" / "ds.json")
+
+
 def test_a_file_for_deepspeed_is_not_the_commands_configuration() -> None:
     command = ("swift", "sft", "--model", "acme/base-1b", "--deepspeed", "zero3.json")
     assert default_apply_mode(command) == "inject"

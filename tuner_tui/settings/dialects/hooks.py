@@ -303,7 +303,7 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
             script is None or script.name == "__main__.py" or needs_launcher(script)
         ):  # the first has commands of its own
             continue
-        source = read_source(script)
+        source = pattern_of("starts_a_launcher").sub("", read_source(script))
         is_module = (script.parent / "__init__.py").exists() and "__main__" not in source
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.
         topics = {*re.findall(r"[a-z]{3,}", script.stem.lower())} - {*re.findall(r"[a-z]{3,}", str(path).lower())}
@@ -325,6 +325,7 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         if pattern_of("takes_words").search(source):
             return f"{words} {{config}}"
         # What an option has where it is not given opens nothing.
-        if names_file(pattern_of("default_text").sub("", source), path):
+        sources = (source, *(text for _, text in own_modules(script)))
+        if any(names_file(pattern_of("default_text").sub("", text), path) for text in sources):
             return words
     return None

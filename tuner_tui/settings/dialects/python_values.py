@@ -48,6 +48,10 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: _power,
 }  # fmt: skip
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.In: lambda part, whole: part in whole,
+    ast.NotIn: lambda part, whole: part not in whole,
+}  # fmt: skip
 MOST_LINES = 10_000
 """Of all cells of a notebook together; each is read and parsed."""
 LARGEST_OPERAND, LARGEST_EXPONENT, LONGEST_TEXT = 1e18, 64, 1_000
@@ -262,7 +266,8 @@ def names_in(
     names = {name: value for name, value in imported.items() if name not in closed} | names
     for _ in range(MOST_PASSES):
         for name in [name for name in bound if name not in names]:
-            nodes = [node for node in bound[name] if not (isinstance(node, ast.Name) and node.id == name)]
+            of_itself = (name, name.removeprefix(f"{OWN_NAMES}."))
+            nodes = [n for n in bound[name] if getattr(n, "id", argument_name(n)) not in of_itself]
             try:
                 first, *others = (evaluate_literal(node, names) for node in nodes)
             except (ValueError, TypeError, ArithmeticError):
@@ -434,12 +439,14 @@ def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
             return -value(inner)
         case ast.UnaryOp(op=ast.Not(), operand=inner):
             return not value(inner)
-        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
-            return bool(value(left) == value(right))
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+            return bool(_COMPARISONS[type(op)](value(left), value(right)))
         case ast.IfExp(test=test, body=body, orelse=otherwise):
             return value(body if value(test) else otherwise)
-        case ast.BoolOp(op=ast.Or(), values=[first, second]):
-            return value(first) or value(second)
+        case ast.BoolOp(op=op, values=[first, *others]):
+            for other in others:
+                first = first if bool(value(first)) == isinstance(op, ast.Or) else other
+            return value(first)
         case ast.JoinedStr(values=parts):
             text = "".join(str(value(part.value if isinstance(part, ast.FormattedValue) else part)) for part in parts)
             if len(text) < LONGEST_TEXT:

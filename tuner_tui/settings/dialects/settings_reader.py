@@ -30,6 +30,8 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
     if why_left_open("bf16", values.get("bf16")) is not None:  # it decides about fp16 as well
         values = {key: value for key, value in values.items() if key != "fp16"}
+    elif why_left_open("fp16", values.get("fp16")) is not None and values.get("bf16") is False:
+        values = {key: value for key, value in values.items() if key != "bf16"}
     # From the least to the most specific: what only a function of the tool can read, values that several keys say
     # together, words of the tool, plain keys. The rest is read by the names of TrainingArguments.
     read = {**dialect.read_more(values), **switched} if dialect.read_more is not None else {}

@@ -25,7 +25,7 @@ MOST_GPUS = 100_000
 def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dict[str, str | int]:
     """What the keys state, and the text of a job's file where they do not; an architecture only without a model."""
     flat = {**_variables(text, words_of("gpu_texts")), **without_disabled(flat)}
-    flat |= without_other_meanings(flat)
+    flat = without_other_meanings(flat)
     for key, value in [*flat.items()]:  # callbacks of several classes
         for entry in value if isinstance(value, list) else ():
             flat = {**flatten(entry, f"{key}."), **flat} if isinstance(entry, Mapping) else flat
