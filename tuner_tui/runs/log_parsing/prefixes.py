@@ -115,8 +115,11 @@ def common_prefix(lines: Sequence[str], is_of_failure: Callable[[str], bool]) ->
     signs = [number for number, form in enumerate(forms[:ends], 1) if form[-1] in PREFIX_ENDS]
     ends = signs[-1] + (forms[signs[-1] : signs[-1] + 1] == [r"\s+"]) if signs else 0
     shape = _compile_forms(forms[:ends], rows)
-    is_sure = FEW_LINES <= NEARLY_ALL * len(sample) <= len(rows)
-    return shape if shape is not None and is_sure and not PROGRESS.search("".join(rows[0][:ends])) else None
+    is_sure = FEW_LINES <= NEARLY_ALL * len(sample) <= len(rows) and not PROGRESS.search("".join(rows[0][:ends]))
+    # Lines that are failures as they stand, such as those of srun, are alike because their processes failed alike.
+    if shape is None or not is_sure or any(shape.match(line) and is_of_failure(line) for line in written):
+        return None
+    return shape
 
 
 def _names_of_sources(lines: Sequence[str]) -> re.Pattern[str] | None:
