@@ -63,14 +63,19 @@ def counters(**changes: Any) -> Steps:
 
 
 def training(rates: dict[str, Any] | None = None, steps: dict[str, Any] | None = None, **changes: Any) -> RunState:
-    """A training five minutes old, 2 % of its step time waiting for data."""
-    latest = counters(**(steps or {}))
-    earlier = replace(latest, t=latest.t - 20, own_steps=latest.own_steps - 40, train_s=latest.train_s - 20)
+    """A training five minutes old, 2 % of its step time waiting for data; its counters have the share of `rates`."""
+    figures = {**HEALTHY_RATES, **(rates or {})}
+    latest, share = counters(**(steps or {})), figures["data_wait_share"] or 0.0
+    latest = replace(latest, data_wait_s=share * latest.train_s)
+    earlier = replace(
+        latest, t=latest.t - 20, own_steps=latest.own_steps - 40, train_s=latest.train_s - 20,
+        data_wait_s=latest.data_wait_s - 20 * share,
+    )  # fmt: skip
     fields: dict[str, Any] = {
         "phase": "training", "phase_since_t": NOW - 300, "launched_t": NOW - 320, "training_since_t": NOW - 300,
         "last_event_t": NOW - 0.5, "last_step_t": NOW - 0.5, "pid": PID, "step": 600, "total_steps": 9000,
         "loss": 1.2, "grad_norm": 0.9, "ranks": {0: RankState(0, PID, latest, (earlier, latest))},
-        "rates": Rates(**{**HEALTHY_RATES, **(rates or {})}),
+        "rates": Rates(**figures),
     }  # fmt: skip
     return RunState(**{**fields, **changes})
 

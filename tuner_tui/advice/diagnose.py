@@ -16,6 +16,7 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings import gpu, memory, non_finite, not_applied, step_time
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
+from tuner_tui.runs.events.progress import rates_of, since_its_start
 from tuner_tui.runs.events.run_state import RunState
 
 FindingRule = Callable[[Situation], Finding | None]
@@ -88,15 +89,19 @@ def in_past_tense(finding: Finding) -> Finding:
 
 
 def _at_its_last_step(situation: Situation) -> Situation | None:
-    """The situation when a run that has ended made its last step; None if its speed is not judged."""
+    """The situation when a run that has ended made its last step, with the rates of all its steps.
+
+    None if its speed is not judged.
+    """
     state = situation.state
     if state.outcome not in JUDGED_OUTCOMES or state.last_step_t is None:
         return None
-    last_s = state.last_step_t
+    last_s, ranks = state.last_step_t, {key: since_its_start(rank) for key, rank in state.ranks.items()}
+    rates = rates_of(ranks.values())  # those of the card, not those of the last seconds
     return replace(
         situation,
         now_s=last_s,
-        state=replace(state, phase="training", finished=None, exited=None),
+        state=replace(state, phase="training", finished=None, exited=None, ranks=ranks, rates=rates),
         samples=tuple(sample for sample in situation.samples if sample.time_s <= last_s),
     )
 

@@ -125,7 +125,8 @@ def test_what_limits_the_loader(changes: dict[str, Any], severity: str, where: s
 def test_workers_that_start_in_each_epoch(epoch_wait_s: float, persistent: bool, where: str) -> None:
     rank = WAITING.ranks[0]
     assert rank.latest is not None
-    latest = replace(rank.latest, data_wait_s=14.0, epoch_wait_s=epoch_wait_s)
+    waited_s = rank.recent[0].data_wait_s + 8.0
+    latest = replace(rank.latest, data_wait_s=waited_s, epoch_wait_s=epoch_wait_s)
     waits = replace(WAITING, ranks={0: replace(rank, latest=latest, recent=(rank.recent[0], latest))})
     settings = situation().settings
     assert settings is not None

@@ -195,7 +195,7 @@ BIG_GAIN = 2.0
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """As many workers as the wait needs (2 → 16), at least two more, or four from none; at most one per core.
+    """The power of two that the wait needs (2 → 16), at least two more, or four from none; at most one per core.
 
     Where loading itself waits they need no core. Up to half of the time two more are tried, as the notes do. Of a
     stream that does not divide itself every worker delivers all samples, so that there may be only one.
@@ -203,9 +203,10 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     workers, cores = settings.dataloader_num_workers, situation.usable_cores
     spare = max(1, (cores - 1) if cores is not None else workers + 2) // situation.processes
     most = 1 if situation.state.in_effect.get("workers_repeat") else MAX_WORKERS
-    # What computes leaves 1 - share of a step; the workers have to deliver a batch in that time.
+    # What computes leaves 1 - share of a step; the workers have to deliver a batch in that time. A power of two is the
+    # same number when the share is measured again, later or over the whole run.
     idle, share = loading_is_idle(situation, workers), min(0.99, situation.state.rates.data_wait_share or 0.0)
-    needed = math.ceil(round((workers or share) / (1 - share), 3)) if share > FEW_SUFFICE else 0
+    needed = 1 << math.ceil(math.log2(round((workers or share) / (1 - share), 3))) if share > FEW_SUFFICE else 0
     wanted = min(max(needed, workers + 2 if workers else 4), most if idle else min(most, max(1, spare)))
     if wanted <= workers:
         return

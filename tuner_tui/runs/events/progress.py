@@ -94,11 +94,17 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
 
 def mean_rates(ranks: Iterable[RankState]) -> Rates:
     """Speed over the whole run, used to compare runs."""
-    return rates_of(
-        replace(rank, recent=(Steps(t=0.0, step=0, own_steps=0, tokens=0, padding_tokens=0), rank.latest))
-        for rank in ranks
-        if rank.latest is not None
-    )
+    return rates_of(map(since_its_start, ranks))
+
+
+def since_its_start(rank: RankState) -> RankState:
+    """The rank with counters that cover all of its steps, not only the last seconds."""
+    last = rank.recent[-1] if rank.recent else rank.latest
+    if last is None:
+        return rank
+    waited_s = None if last.rank_wait_s is None else 0.0
+    start = Steps(t=0.0, step=0, own_steps=0, tokens=0, padding_tokens=0, rank_wait_s=waited_s)
+    return replace(rank, recent=(start, last))
 
 
 class RankTimes(Struct, frozen=True):
