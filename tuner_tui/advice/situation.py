@@ -31,7 +31,7 @@ from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.recorded_batches import read_peaks, read_replay, read_resume_check, read_suspects
-from tuner_tui.runs.read.run_context import read_core_wait_share
+from tuner_tui.runs.read.run_context import read_core_wait_share, read_resume_point
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes
@@ -104,7 +104,8 @@ class Situation(Struct, frozen=True):
     or its loss is not finite; `replay` says where such a loss came from. `resume` compares a run that goes on from a
     checkpoint with its parent. `peaks`: what held the GPU's memory, where that was recorded before it ran out.
     `sharding` is how the processes divide weights, gradients or optimizer states, if they do. `core_wait_share` is that
-    of all the time of a run that has ended, None if not counted.
+    of all the time of a run that has ended, None if not counted. `loads_checkpoint`: as far as is known the command can
+    go on from the newest checkpoint.
     """
 
     state: RunState
@@ -132,6 +133,7 @@ class Situation(Struct, frozen=True):
     peaks: tuple[RecordedPeak, ...] = ()
     sharding: Sharding | None = None
     core_wait_share: float | None = None
+    loads_checkpoint: bool = True
 
     def is_known(self, name: str) -> bool:
         """Whether `settings` holds the training's own value: always, but for a command that was not given it."""
@@ -262,6 +264,8 @@ def build_situation(
         peaks=() if folder is None or not (ended and situation.ran_out_of_memory) else read_peaks(folder, state),
         sharding=state_sharding(situation.job),
         core_wait_share=read_core_wait_share(folder.samples, state.training_since_t) if folder and ended else None,
+        loads_checkpoint=not (folder and ended)
+        or read_resume_point(folder, state.options, state.switches, state.last_event_t)[1],
     )
 
 

@@ -171,6 +171,7 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     # On random weights LoRA learns next to nothing.
     "random-weights": lambda situation: isinstance(situation.job, BuiltinJob) and situation.job.model in SHAPES,
     "checkpoint": lambda situation: bool(situation.state.checkpoint or situation.state.saved or situation.resumed_from),
+    "loads-checkpoint": lambda situation: situation.loads_checkpoint,
     "workers-sleep": lambda run: loading_is_idle(run, (run.settings or Settings()).dataloader_num_workers),
     "padding-saved": _padding_saved,
     "gain-without-own-code": _gain_without_own_code,

@@ -23,7 +23,7 @@ from tuner_tui.runs.read.event_sampling import SPREAD, sampled_new_lines
 from tuner_tui.runs.read.reader import RunReader, read_brief
 from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.record import RecordError, RunRecord, recorded_runs
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, recorded_runs
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 from tuner_tui.settings.job import BuiltinJob, same_program
 
@@ -98,20 +98,31 @@ def read_run_context(
     earlier_loss = _resumed_loss(folder.path.parent, record) or _best_loss(folder.path.parent, past)
     if state.finished is None:
         return RunContext(past, earlier_loss)
-    try:
-        checkpoint = lineage_checkpoint(folder)
-    except RecordError:
-        checkpoint = None
-    from tuner_tui.runs.launch.resume import find_own_resume, takes_checkpoint  # only once a run has ended
-
-    is_loadable = checkpoint is None or (
-        takes_checkpoint(record.job, checkpoint)
-        or find_own_resume(record.job, Path(record.cwd), state, checkpoint.path) is not None
-    )
+    checkpoint, is_loadable = read_resume_point(folder, state.options, state.switches, state.last_event_t)
     energy_kwh = gpu_energy_kwh(_spread_samples(folder.samples), training_gpus)
     cost = cost_text(energy_kwh, environ.get(PRICE_VARIABLE, ""))
     waited = read_core_wait_share(folder.samples, state.training_since_t)
     return RunContext(past, earlier_loss, checkpoint, energy_kwh, cost, waited, is_loadable=is_loadable)
+
+
+@lru_cache(maxsize=4)
+def read_resume_point(
+    folder: RunFolder, options: tuple[str, ...], switches: tuple[str, ...], ended_t: float | None
+) -> tuple[SavedCheckpoint | None, bool]:
+    """The checkpoint of a run that has ended, and whether its command, with these options, has a known way to load it.
+
+    Cached, as a screen asks each second.
+    """
+    from tuner_tui.runs.launch.resume import find_own_resume, takes_checkpoint  # only once a run has ended
+
+    try:
+        record, checkpoint = read_record(folder), lineage_checkpoint(folder)
+    except RecordError:
+        return None, True
+    if checkpoint is None or takes_checkpoint(record.job, checkpoint):
+        return checkpoint, True
+    seen = RunState(options=options, switches=switches)
+    return checkpoint, find_own_resume(record.job, Path(record.cwd), seen, checkpoint.path) is not None
 
 
 def _spread_samples(path: Path) -> Iterator[Sample]:
