@@ -262,8 +262,11 @@ def _notes_on_files(
         return
     for name in [] if job is None else absent_files(file.words or job.command, file.folder, job, path):
         yield f"{name}{ABSENT}: its settings are unknown"
-    program = None if job is None or not file.words else program_of(file.words, path)
-    if program is not None and program.suffix == ".py":
+    program = path if form_of_file(path) == "python" else program_of(file.words, path) if job and file.words else None
+    source = "" if program is None else source_of(program)
+    if "torch" not in source and (other := pattern_of("other_frameworks").search(source)) is not None:
+        yield f"{program.name if program else ''} trains with {other[1]}, not with PyTorch: nothing here suits it"
+    if program not in (None, path) and program.suffix == ".py":
         try:
             parse_python(read_source(program))
         except SyntaxError as error:

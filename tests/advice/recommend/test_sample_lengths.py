@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from tests.fakes.inventories import box, make_gpu, python
 from tuner_tui.advice.recommend.recommendation import recommend
-from tuner_tui.advice.recommend.sample_lengths import SampleLengths, is_here, measure_lengths
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths, is_here, measure_lengths, with_measured_length
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 
 def _command(command: tuple[str, ...], **fields: Any) -> CommandJob:
@@ -30,6 +30,14 @@ def test_percentiles_and_what_is_cut() -> None:
     assert [lengths.percentile(share) for share in (0.0, 0.5, 0.95, 1.0)] == [1, 5, 10, 10]
     assert lengths.cut_share(7) == 0.3
     assert lengths.longest == 10
+
+
+def test_a_command_without_a_length_is_computed_with_the_longest_sample() -> None:
+    lengths, job = SampleLengths((5, 900), 2), _command(("tune", "run", "x"))
+    assert with_measured_length(Resolved(Settings()), job, lengths).settings.max_length == 900
+    given = Resolved(Settings(max_length=64), {"max_length": Origin(OriginKind.FLAG)})
+    assert with_measured_length(given, job, lengths) == given
+    assert with_measured_length(given, job, None) == given
 
 
 def test_padding_of_two_lengths_by_hand() -> None:

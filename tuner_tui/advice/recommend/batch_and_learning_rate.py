@@ -26,6 +26,7 @@ from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import ModelShape
 from tuner_tui.settings.command_training import own_settings
+from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, Value
 
@@ -428,7 +429,10 @@ def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: 
 
 
 def warmup(draft: RecommendationDraft) -> None:
-    if draft.settings.lr_scheduler_type != "constant":
+    job = draft.target.job
+    by_trainer = isinstance(job, BuiltinJob) or dialect_by_name(job.dialect).extends_hf
+    # A recipe may have no schedule that could warm up.
+    if draft.settings.lr_scheduler_type != "constant" and (by_trainer or "lr_scheduler_type" in draft.given):
         draft.advise("warmup_steps", WARMUP_SHARE, *draft.why("warmup"))
 
 

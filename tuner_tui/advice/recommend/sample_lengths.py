@@ -10,13 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.hardware.interpreter import probe_cache_entry
 from tuner_tui.memory.trace import ask_trainer
 from tuner_tui.settings.command_training import own_options
 from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.job import CommandJob, Job
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 MOST_SAMPLES, MOST_SECONDS = 2_000, 10.0
 """How many samples are measured, and for how long."""
@@ -99,6 +100,15 @@ class SampleLengths(Struct, frozen=True, dict=True):
 def assumes_length(job: Job, given: Collection[str]) -> bool:
     """Whether the settings' `max_length` is no more than an assumption on a command, by which nothing is cut."""
     return isinstance(job, CommandJob) and "max_length" not in given
+
+
+def with_measured_length(resolved: Resolved, job: Job, lengths: SampleLengths | None) -> Resolved:
+    """The settings with the longest measured sample where nothing says how long one may be."""
+    if lengths is None or not assumes_length(job, resolved.origins):
+        return resolved
+    origin = Origin(OriginKind.ASSUMED, f"the longest of {len(lengths.lengths):,} samples ({lengths.unit})")
+    settings = resolved.settings.changed(max_length=lengths.longest)
+    return replace(resolved, settings=settings, origins={**resolved.origins, "max_length": origin})
 
 
 def measure_lengths(

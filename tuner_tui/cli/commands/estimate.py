@@ -28,7 +28,7 @@ from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, EarlierRun,
 from tuner_tui.advice.recommend.gpu_plan import GpuPlan, plan_gpus
 from tuner_tui.advice.recommend.memory_breakdown import KEYS
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
-from tuner_tui.advice.recommend.sample_lengths import assumes_length
+from tuner_tui.advice.recommend.sample_lengths import assumes_length, with_measured_length
 from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
 from tuner_tui.cli.commands.recommend import measured_lengths, print_tracing, time_document
 from tuner_tui.cli.console import fail, print_note, print_report, print_result
@@ -83,10 +83,15 @@ def estimate(
     built_in = resolve_builtin_job(training.job, plan.model, plan.task)
     if plan.task is None and command is not None and assumes_task(command):
         print_note(f"No task is given for {built_in.model}: computed as {built_in.task} (--task).")
+    machine = read_machine(plan.interpreter)
+    lengths = measured_lengths(training.job or built_in, machine) if plan.gpus is None else None
     if isinstance(command, CommandJob):
+        is_assumed = built_in.task != "image-classification" and assumes_length(command, training.resolved.origins)
+        training = structs.replace(training, resolved=with_measured_length(training.resolved, command, lengths))
         settings, origins = training.resolved.settings, training.resolved.origins
-        if built_in.task != "image-classification" and "max_length" not in origins:
-            print_note(f"No max_length is given: samples of {settings.max_length:,} tokens are assumed.")
+        if is_assumed:
+            source = origins["max_length"].detail if "max_length" in origins else "assumed"
+            print_note(f"No max_length is given: computed with {settings.max_length:,} tokens, {source}.")
         for name in (setting for setting in FIELDS if setting in command.stated):
             computed, stated = getattr(settings, name), command.stated[name]
             print_note(f"Computed with {name} {computed}: {stated} is not modelled.")
@@ -95,7 +100,6 @@ def estimate(
     resolved, job = plan.assume(settings_to_keep(training), built_in)
     if plan.gpus is not None and limit is not None:
         raise SettingsError("--gpu already sets the memory; leave out --memory-limit.")
-    machine = read_machine(plan.interpreter)
     if plan.gpus is not None:
         print_plans(plan.gpus, machine, resolved, job, training.job or job, as_json)
         return
@@ -116,9 +120,11 @@ def estimate(
         return
     gpus = [gpu.name for gpu in target.gpus]
     expected = estimate_duration(launched, settings, target.replicas, earlier, gpus)
-    lengths = measured_lengths(training.job or job, machine)
-    is_assumed = assumes_length(launched, training.resolved.origins)
-    data = None if lengths is None else DataOutlook.of(lengths, settings, is_assumed)
+    data = (
+        None
+        if lengths is None
+        else DataOutlook.of(lengths, settings, assumes_length(launched, training.resolved.origins))
+    )
     outlook = MemoryOutlook(on_gpu=target.on_gpu, duration=expected, data=data)
     print_estimate(estimator, settings, outlook, as_json)
 

@@ -18,7 +18,7 @@ from tuner_tui.advice.estimate import estimate_by_trace
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, earlier_runs, estimate_duration
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
 from tuner_tui.advice.recommend.recommendation import recommend as recommend_settings
-from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths, with_measured_length
 from tuner_tui.cli.console import fail, print_json, print_line, print_note
 from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, read_local_machine
 from tuner_tui.cli.options import AsJson
@@ -205,16 +205,17 @@ def print_recommendations(
     file_notes: tuple[str, ...] | None = None,
 ) -> None:
     """Print the recommendation for each machine, as text or as one JSON document, with the notes on an opened file."""
-    # What a command's own files say is not open either; of a tool's defaults the length of a sample decides the batch.
-    written = {name for name, origin in resolved.origins.items() if not origin.detail.startswith("default of")}
-    names = written - {"eval_strategy"} | resolved.chosen | ({"max_length"} & resolved.origins.keys())
-    given = {name: getattr(resolved.settings, name) for name in names}
     accelerate = read_accelerate_config(job, os.environ, Path.cwd())
     trace = partial(estimate_by_trace, before=cache(partial(print_tracing, named_model(job))))
     documents, runs = [], earlier_runs(job, runs_dir())
     for label, machine in machines:
         earlier = runs if label is None else ()
         lengths = measured_lengths(job, machine)
+        resolved = with_measured_length(resolved, job, lengths)
+        # What a command's own files say is not open either; of a tool's defaults the length decides the batch.
+        written = {name for name, origin in resolved.origins.items() if not origin.detail.startswith("default of")}
+        names = written - {"eval_strategy"} | resolved.chosen | ({"max_length"} & resolved.origins.keys())
+        given = {name: getattr(resolved.settings, name) for name in names}
         advice = recommend_settings(
             machine.inventory, machine.interpreter, job, given, accelerate, lengths, trace, earlier
         )
