@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.late_module import skip_without
 from tests.observer.observed_process import (
     SCRIPTS,
     SITE,
@@ -148,10 +149,24 @@ def loop_script(folder: Path, name: str) -> str:
     return str(path)
 
 
-def test_what_generates_samples_by_its_name_is_no_evaluation_on_the_screen(tmp_path: Path) -> None:
-    folders = observe_forked(tmp_path / "runs", {name: (loop_script(tmp_path, name),) for name in GENERATES})
+DEVICES = {"any device": (False, 1), "cpu": (True, 2)}
+"""Whether the ranks of a Trainer are connected then, and how many copies of the model train."""
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of loops, and of two ranks that nothing connects or that a Trainer may connect."""
+    skip_without("transformers")
+    folder, ranks = tmp_path_factory.mktemp("forked"), str(SCRIPTS / "forked_ranks.py")
+    cases: dict[str, tuple[str, ...]] = {name: (loop_script(folder, name),) for name in GENERATES}
+    cases["ranks"] = (ranks, loop_script(folder, "validate"))
+    cases |= {device: (ranks, str(SCRIPTS / "hf_trainer.py"), "output-files", device) for device in DEVICES}
+    return observe_forked(folder / "runs", cases, "transformers.trainer", "transformers.models.bert.modeling_bert")
+
+
+def test_what_generates_samples_by_its_name_is_no_evaluation_on_the_screen(forked: dict[str, Path]) -> None:
     for name, generates in GENERATES.items():
-        events = observed_in(folders[name]).events
+        events = observed_in(forked[name]).events
         phases = [event for event in events_of(events, Phase) if event.phase == "evaluating"]
         assert [event.generates for event in phases] == [generates], name
         state = fold_all(RunState(), events[: events.index(phases[0]) + 1])
@@ -159,26 +174,24 @@ def test_what_generates_samples_by_its_name_is_no_evaluation_on_the_screen(tmp_p
         assert ("generating samples" if generates else "evaluating") in text
 
 
+def state_of(process: ObservedProcess) -> RunState:
+    """What the events of all ranks add up to; both have ended well."""
+    assert process.exit_code == 0, process
+    return fold_all(RunState(), (event for events in process.files.values() for event in events))
+
+
 @pytest.mark.train
-def test_ranks_that_nothing_connects_are_not_added_up(ranks: ObservedProcess, tmp_path: Path) -> None:
-    variables = ({"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"} for rank in ("0", "1"))  # as torchrun sets them
-    script = loop_script(tmp_path, "validate")
-    apart = [observe(tmp_path / each["RANK"], script, settings=each) for each in variables]
-    alone = fold_all(RunState(), (event for result in apart for events in result.files.values() for event in events))
-    connected = fold_all(RunState(), (event for events in ranks.files.values() for event in events))
-    assert (len(alone.ranks), alone.unconnected, alone.replicas) == (2, True, 1), apart
+def test_ranks_that_nothing_connects_are_not_added_up(ranks: ObservedProcess, forked: dict[str, Path]) -> None:
+    alone, connected = state_of(observed_in(forked["ranks"])), state_of(ranks)
+    assert (len(alone.ranks), alone.unconnected, alone.replicas) == (2, True, 1)
     assert (len(connected.ranks), connected.unconnected, connected.replicas) == (2, False, 2)
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("device", ["any device", "cpu"])
-def test_a_trainer_that_sets_up_a_group_and_does_not_use_it_trains_alone(tmp_path: Path, device: str) -> None:
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    result = observe(tmp_path, *torchrun, str(SCRIPTS / "hf_trainer.py"), str(tmp_path / "output"), device)
-    assert result.exit_code == 0, result.errors
-    state = fold_all(RunState(), (event for events in result.files.values() for event in events))
-    alone = device == "any device"
-    assert (len(state.ranks), state.unconnected, state.replicas) == (2, alone, 1 if alone else 2)
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_trainer_that_sets_up_a_group_and_does_not_use_it_trains_alone(forked: dict[str, Path], device: str) -> None:
+    state = state_of(observed_in(forked[device]))
+    assert (len(state.ranks), not state.unconnected, state.replicas) == (2, *DEVICES[device])
 
 
 @pytest.mark.train
