@@ -499,6 +499,8 @@ def without_unread(values: Mapping[str, Any], programs: Sequence[Path]) -> Mappi
 def absent_files(words: Sequence[str], folder: str, job: CommandJob, path: Path) -> list[str]:
     """The script of a command in a `folder` and the configurations of its options, or alone, that are not there."""
     fetches, here = pattern_of("fetches").search(read_source(path)), path.absolute().parent
+    if re.match(r"[\w.]", folder) and job.cwd is None and not fetches and not (here / folder).is_dir():
+        return [folder]
     names = [script_of(tuple(words)).as_posix()]
     for before, word in pairwise(words):
         option, equals, name = word.rpartition("=")

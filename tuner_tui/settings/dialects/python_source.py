@@ -42,6 +42,7 @@ from tuner_tui.settings.dialects.python_values import (
 )
 from tuner_tui.settings.dialects.script_search import (
     MODULE,
+    TRAINING,
     WORD,
     own_modules,
     pattern_of,
@@ -190,7 +191,8 @@ def read_python(
     names = names_in(sources, imported, options)
     if any(re.search(rf"(?m)^[ \t]*(?:import|from)[ \t]+{UNSLOTH}\b", code) for code in codes):
         values[UNSLOTH] = True
-    calls = [call for parsed in sources for call in _calls(parsed)]
+    replaced = _replaced_data(sources)
+    calls = [call for parsed in sources for call in _calls(parsed) if call[1] not in replaced]
     of_loop = all(section for section, _ in calls)
     if of_loop and not (
         UNSLOTH in values or any(re.search(words_of("trains"), code) for code in (*codes, *modules.values()))
@@ -294,6 +296,24 @@ def _edit(
     if own_line and rest is not None:  # the comment belongs to the line before
         return index, end + rest.end(), end + rest.end(), f"\n{indent}{name}={value!r},"
     return index, end, end, f",\n{indent}{name}={value!r}" if own_line else f", {name}={value!r}"
+
+
+def _replaced_data(sources: list[PythonSource]) -> set[ast.expr]:
+    """The calls that load data into a name that has other data before anything but a display uses it."""
+    places = [(index, node) for index, parsed in enumerate(sources) for node in parsed.nodes]
+    displays = (node for _, node in places if isinstance(node, ast.Expr) and not TRAINING.search(unparsed(node)))
+    shown = {inner for node in displays for inner in ast.walk(node)}
+    loaded: dict[str, list[tuple[int, int, ast.expr]]] = {}
+    used: dict[str, list[tuple[int, int]]] = {}
+    for index, node in places:
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()) if node not in shown:
+                used.setdefault(name, []).append((index, node.lineno))
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=func) as value, col_offset=0):
+                if last_name(func) == "load_dataset":
+                    loaded.setdefault(name, []).append((index, node.lineno, value))
+    pairs = ((name, pair) for name, rows in loaded.items() for pair in pairwise(sorted(rows, key=lambda row: row[:2])))
+    return {old[2] for name, (old, new) in pairs if not any(old[:2] < place <= new[:2] for place in used.get(name, ()))}
 
 
 def _calls(parsed: PythonSource) -> Iterator[tuple[str, ast.Call]]:
