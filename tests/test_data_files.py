@@ -158,6 +158,20 @@ def test_a_remedy_names_commands_of_a_job_system_only_where_the_log_shows_it() -
     assert words == words_of_programs()
 
 
+def test_a_remedy_names_a_command_of_a_system_only_where_the_log_shows_it() -> None:
+    signs = table.read_part("log-signs").keys()
+    problems = []
+    for name, row in table.read_part("remedies").items():
+        needs_sign = any(word in signs and wanted is True for word, wanted in row.get("if", {}).items())
+        text = " ".join(str(row.get(field, "")) for field in ("title", "why", "effect"))
+        problems += [
+            f"{name}: {match[0]}"
+            for words, source in table.read_part("premises").items()
+            if (match := re.search(words, text)) and not (needs_sign or re.search(source, row.get("source", "")))
+        ]
+    assert problems == []
+
+
 def test_ladders() -> None:
     document = read_data_file(table.FILE)
     remedies = {*document["remedies"], *RUNGS}

@@ -292,12 +292,14 @@ RUNGS: Mapping[str, Callable[[Situation, Settings], Iterator[Remedy]]] = {
 }
 
 
-def climb(name: str, situation: Situation, where: str | None = None, role: str | None = None) -> tuple[Remedy, ...]:
+def climb(
+    name: str, situation: Situation, where: str | None = None, role: str | None = None, **values: object
+) -> tuple[Remedy, ...]:
     """The remedies of a ladder, or of one name, computed or by their rows, that apply; computed ones need settings."""
     remedies: list[Remedy] = []
     for rung in names_of(name, situation, where, role):
         if rung not in RUNGS:
-            remedies += filter(None, [remedy_if_it_applies(rung, situation, where)])
+            remedies += filter(None, [remedy_if_it_applies(rung, situation, where, **values)])
         elif situation.settings is not None:
             remedies += RUNGS[rung](situation, situation.settings)
     return tuple(remedies)

@@ -85,8 +85,7 @@ def matching_releases(situation: Situation, where: str | None) -> tuple[Remedy, 
         return (remedy("submodule", package=where),)
     names = [] if where is None else [read_part("distributions").get(name, name) for name in where.split(", ")]
     update = f"; where they name none, the newest (`pip install -U {' '.join(names)}`)" if names else ""
-    cache = "; then delete unsloth_compiled_cache" if any("unsloth" in line for line in situation.log) else ""
-    return (remedy("matching-releases", packages=where or "the packages of the traceback", update=update, cache=cache),)
+    return climb("matching-releases", situation, packages=where or "the packages of the traceback", update=update)
 
 
 def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:

@@ -62,7 +62,7 @@ def names_of(name: str, situation: Situation, where: str | None = None, role: st
     return next(ladder[key] for key in (role, unset, where, "any") if key in ladder)
 
 
-def remedy_if_it_applies(name: str, situation: Situation, where: str | None) -> Remedy | None:
+def remedy_if_it_applies(name: str, situation: Situation, where: str | None, **given: object) -> Remedy | None:
     """The remedy of a row whose conditions hold. Without settings those on settings are not checked."""
     row = read_part("remedies")[name]
     words = _Words(situation)
@@ -76,7 +76,7 @@ def remedy_if_it_applies(name: str, situation: Situation, where: str | None) -> 
     values = {word: words[word] for word in placeholders if words.knows(word)}
     new = {f"new_{name}": value for name, value in change.items()}
     place_value = {} if where is None else {"where": where}
-    return remedy(name, change, **{**place_value, **values, **new})
+    return remedy(name, change, **{**place_value, **values, **new, **given})
 
 
 class _Words:
