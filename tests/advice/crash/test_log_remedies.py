@@ -505,3 +505,34 @@ def test_remedies_name_the_commands_of_the_job_system_that_the_log_shows(lines: 
     words = " ".join(f"{remedy.title} {remedy.why}" for remedy in remedies(f"step 5 loss 1.2\n{lines}"))
     assert named in words
     assert never not in words
+
+
+def test_a_frame_that_rich_broke_at_the_width_of_the_window_has_its_whole_path() -> None:
+    box = (
+        "╭──────── Traceback (most recent call last) ────────╮\n"
+        "│ /opt/env/lib/python3.11/site-packages/plates/tur │\n│ ning.py:9 in turn                                 │\n"
+        "│                                                   │\n│ ❱ 9 │   return rims[name]                        │\n"
+        "│ /opt/env/lib/python3.11/site-packages/plates.py:7 in │\n│ bake                                           │\n"
+        "│ ❱ 7 │   return plates[name]                      │\n╰───────────────────────────────────────────────────╯\n"
+    )
+    failure = find_exceptions(parse_lines([*box.split("\n"), "KeyError: 'tail'"]))[0]
+    files = [frame.name for frame in failure.frames]
+    assert files == [
+        "/opt/env/lib/python3.11/site-packages/plates/turning.py:turn",
+        "/opt/env/lib/python3.11/site-packages/plates.py:bake",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "shown", "said"),
+    [
+        ("TypeError: Turner.turn() takes 2 positional arguments but 3 were given", "", "signature"),
+        ("ImportError: cannot import name 'turn' from 'plates' (/opt/env/plates/__init__.py)", "", ""),
+        ("ImportError: cannot import name 'turn' from 'plates' (/opt/env/plates/__init__.py)", "Unsloth", "cache"),
+    ],
+)
+def test_releases_that_do_not_fit_are_told_with_what_the_log_shows(error: str, shown: str, said: str) -> None:
+    offers = remedies(f"{shown}\n" + trace(error, "main", "train"))
+    words = " ".join(offer.why for offer in offers if offer.name == "matching-releases")
+    assert words
+    assert [word for word in ("signature", "cache") if word in words] == [said][: bool(said)]

@@ -192,7 +192,8 @@ class _ExceptionParser:
                 yield replace(failure, first=start.number, uncaught=not ignored, ignored=ignored)
                 self._follow_link()
                 return
-            if frame := search_any("drawn-frames", text):
+            broken = search_any("broken-paths", self.lines[ahead - 1].text)
+            if frame := search_any("drawn-frames", broken["path"] + text.lstrip("│ ") if broken else text):
                 frames.append(_frame(frame))
             elif frames and (marked := search_any("drawn-sources", text)):
                 frames[-1] = frames[-1]._replace(statement=marked["statement"])
