@@ -41,6 +41,7 @@ from tuner_tui.memory.closed_form import (
 )
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.command_training import own_settings, takes_arguments
+from tuner_tui.settings.dialects.command_words import read_options
 from tuner_tui.settings.dialects.dialect import HF, PLAIN, Dialect, leaf_pattern
 from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
 from tuner_tui.settings.dialects.nested_values import TEMPLATE, placeholders, texts_in
@@ -55,7 +56,6 @@ from tuner_tui.settings.dialects.script_search import (
     words_of,
     written_files,
 )
-from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.dialects.tool_job import arguments_of_script
 from tuner_tui.settings.dialects.written_commands import program_of
 from tuner_tui.settings.distributed import (

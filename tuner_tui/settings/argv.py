@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.shell_script import read_options
+from tuner_tui.settings.dialects.command_words import read_options
 from tuner_tui.settings.model import DISPLAY, FIELDS, closest_match
 
 SWITCH_WORDS = frozenset({"true", "false", "1", "0", "yes", "no", "t", "f", "y", "n"})

@@ -16,13 +16,13 @@ from typing import Literal
 from msgspec import Struct
 
 from tuner_tui.core.python_syntax import parse_python
+from tuner_tui.settings.dialects.command_words import OVERRIDE, read_options
 from tuner_tui.settings.dialects.dialect import dialect_of_command
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_file
 from tuner_tui.settings.dialects.nested_values import flatten
 from tuner_tui.settings.dialects.python_source import flag_values
 from tuner_tui.settings.dialects.python_values import declared_options, is_switch, known_names, unparsed
 from tuner_tui.settings.dialects.script_search import MODULE, own_modules, pattern_of, read_source, words_of
-from tuner_tui.settings.dialects.shell_script import OVERRIDE, read_options
 from tuner_tui.settings.distributed import training_words
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import CommandJob, Job, Task, model_among, task_of_source

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.settings.argv import launcher_options
+from tuner_tui.settings.dialects.command_words import read_options, read_overrides
 from tuner_tui.settings.dialects.file_formats import values_of_file
 from tuner_tui.settings.dialects.nested_values import flatten
 from tuner_tui.settings.dialects.script_search import pattern_of, read_source, words_of
-from tuner_tui.settings.dialects.shell_script import read_options, read_overrides, read_shell
+from tuner_tui.settings.dialects.shell_script import read_shell
 from tuner_tui.settings.dialects.stated import stated_in
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job

@@ -19,10 +19,10 @@ from tuner_tui.hardware import capabilities
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.command_training import takes_arguments
+from tuner_tui.settings.dialects.command_words import read_options
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, LIBRARY_NAMES, SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.purpose import names_of_transformers
-from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.distributed import process_count, trains_on_cpu
 from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, Job, named_model
 from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text

@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from tuner_tui.core.python_syntax import parse_python
+from tuner_tui.settings.dialects.command_words import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.dialect import HF, Dialect, dialect_of_command, dialects, leaf_pattern
 from tuner_tui.settings.dialects.dialect_choice import dialect_of_file
 from tuner_tui.settings.dialects.file_formats import (
@@ -64,7 +65,6 @@ from tuner_tui.settings.dialects.script_search import (
     words_of,
 )
 from tuner_tui.settings.dialects.settings_reader import read_settings
-from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import (
     gpus_of_program,
     settings_of_sources,

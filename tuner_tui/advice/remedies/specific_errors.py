@@ -15,7 +15,7 @@ from tuner_tui.advice.remedies.computed import climb
 from tuner_tui.advice.remedies.table import read_part, remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.argv import remove_options
-from tuner_tui.settings.dialects.shell_script import read_options
+from tuner_tui.settings.dialects.command_words import read_options
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Precision
 

@@ -15,6 +15,7 @@ import yaml
 from msgspec.structs import replace
 
 from tuner_tui.settings.dialects import hf
+from tuner_tui.settings.dialects.command_words import option_word, read_options
 from tuner_tui.settings.dialects.dialect import Dialect, Form, dialect_keys
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
 from tuner_tui.settings.dialects.job_files import on_this_machine, parse_tool_file, read_commands
@@ -35,7 +36,7 @@ from tuner_tui.settings.dialects.python_values import CALLED
 from tuner_tui.settings.dialects.script_search import find_program, own_modules, pattern_of, words_of
 from tuner_tui.settings.dialects.settings_reader import read_settings
 from tuner_tui.settings.dialects.settings_writer import write_settings
-from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_shell
+from tuner_tui.settings.dialects.shell_script import patch_shell, read_shell
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.yaml_reader import (

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
+from tuner_tui.settings.dialects.command_words import TRAINING_WORDS, says_to_train, script_of
 from tuner_tui.settings.dialects.nested_values import flatten, with_references
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
@@ -24,7 +25,7 @@ from tuner_tui.settings.dialects.script_search import (
     pattern_of,
     read_source,
 )
-from tuner_tui.settings.dialects.shell_script import TRAINING_WORDS, read_script, says_to_train, script_of
+from tuner_tui.settings.dialects.shell_script import read_script
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS, INI, JSON_SUFFIXES, ToolFile, parse_tool_text

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from tuner_tui.settings.apply import default_apply_mode
+from tuner_tui.settings.dialects.command_words import read_options, script_of
 from tuner_tui.settings.dialects.dialect import (
     HF,
     Dialect,
@@ -42,11 +43,7 @@ from tuner_tui.settings.dialects.script_search import (
     words_of,
 )
 from tuner_tui.settings.dialects.settings_reader import read_settings
-from tuner_tui.settings.dialects.shell_script import (
-    ONLY_SETS,
-    read_options,
-    script_of,
-)
+from tuner_tui.settings.dialects.shell_script import ONLY_SETS
 from tuner_tui.settings.dialects.stated import stated_in
 from tuner_tui.settings.dialects.written_commands import (
     COMMAND_UNKNOWN,

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tuner_tui.settings.dialects.command_words import LAUNCH_MODULES, script_of, split_commands, tool_programs
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, values_of_file
 from tuner_tui.settings.dialects.hooks import KNOWN
 from tuner_tui.settings.dialects.nested_values import flatten, to_fill_in
@@ -32,12 +33,6 @@ from tuner_tui.settings.dialects.script_search import (
     texts_above,
     trains,
     words_of,
-)
-from tuner_tui.settings.dialects.shell_script import (
-    LAUNCH_MODULES,
-    script_of,
-    split_commands,
-    tool_programs,
 )
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
