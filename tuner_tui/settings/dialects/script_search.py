@@ -179,13 +179,15 @@ def imported_packages(script: Path) -> tuple[str, ...]:
 
 def folder_of_imports(script: Path, path: Path) -> Path | None:
     """The folder above script and file from which the script imports a module that is not in its own folder."""
-    imports = IMPORT.findall(_certain_imports(read_source(script)))
+    source = read_source(script)
+    imports = () if pattern_of("extends_path").search(source) else IMPORT.findall(_certain_imports(source))
     names = {re.split(r"[. ]", name or words)[0] for dots, name, words in imports if not dots}
     own_folder, *above = script.parents
     away = [name for name in names if not (own_folder / f"{name}.py").is_file() and not (own_folder / name).is_dir()]
     files = [f"{name}{end}" for name in away for end in (".py", "/__init__.py")]
     shared = (up for up in path.absolute().parents[:FOLDERS_UP] if up in above)
-    return next((up for up in shared if any((up / file).is_file() for file in files)), None)
+    roots = (root for up in shared for root in (up, up / "src"))
+    return next((root for root in roots if any((root / file).is_file() for file in files)), None)
 
 
 def source_of(script: Path) -> str:

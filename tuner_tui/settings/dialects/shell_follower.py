@@ -184,7 +184,7 @@ class _ShellFollower:
                 if words and all(ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS):
                     self._assign(words, is_sure)
                 # What begins like an option is left of a command that a comment has ended.
-                elif words and not (self._only_sets(words) or re.match(r"-|\d+$", words[0])):
+                elif words and not (self._only_sets(words) or pattern_of("no_command").match(words[0])):
                     unfilled = [f"it needs {name}" for name in pattern_of("to_fill_in_shell").findall(line) if name]
                     self._follow(words, [*[_CUT] * is_cut, *unfilled], is_started, of_shell)
             opened = pattern_of("here_document").search(line)

@@ -89,6 +89,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     apply = "inject" if words[0] == "bash" else apply  # a script takes no words of another command
     model = model_of({**flatten(file.values), **flat}, dialect.model_keys)
     model = model or model_of(read_options(words), MODEL_NAMES)
+    environment = {**_path_of_imports(words, path), **environment} if is_named else environment
     return CommandJob(
         command=words,
         apply=apply if is_named else "none",
@@ -102,6 +103,13 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         env=environment | {name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
         stated=stated_in({**read_options(words), **flat}, model),
     )
+
+
+def _path_of_imports(words: Sequence[str], path: Path) -> dict[str, str]:
+    """The variable by which Python finds what the script of a command imports from another folder of its checkout."""
+    script = None if {*MODULE} & {*words} else program_of(words, path)
+    root = None if script is None or script.suffix != ".py" else folder_of_imports(script, path)
+    return {"PYTHONPATH": f"{root}:$PYTHONPATH"} if root else {}
 
 
 def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> WrittenCommand:
@@ -195,8 +203,8 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         above = (str(top) for top in path.absolute().parents[:FOLDERS_UP] if (top / (file.folder or "/")).is_dir())
         cwd = next(above, None) if re.match(r"\w", file.folder) else _folder_of_program(file.words, path)
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", cwd=cwd, **common)
-    script = program_of(file.command, path) if file.kind and not file.folder else None  # a container has it elsewhere
-    root = None if script is None or {*MODULE} & {*file.command} else folder_of_imports(script, path)
+    # A container has a script in a folder of its own elsewhere.
+    imports = _path_of_imports(file.command, path) if file.kind and not file.folder else {}
     of_hydra = dialect.form == "overrides"
     tool = dialect if of_hydra else dialect_of_command(file.command)
     is_script = file.command[0] == "bash"  # which takes no options of its commands
@@ -214,7 +222,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         apply="hf-args" if mode == "inject" and is_python and not is_script and (given or not file.values) else mode,
         dialect=tool.name,
         aliases={} if is_script else _aliases(dialect, flat) if of_hydra else aliases if tool.name == HF else {},
-        env={"PYTHONPATH": f"{root}:$PYTHONPATH", **file.environment} if root else file.environment,
+        env={**imports, **file.environment},
         cwd=folder,
         **common,
     )
