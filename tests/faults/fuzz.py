@@ -1,7 +1,8 @@
-"""Searches for faults: `python -m tests.faults.fuzz [--keys] [--minutes 30] [--seed 0]`.
+"""Searches for faults: `python -m tests.faults.fuzz [--keys | --machines] [--minutes 30] [--seed 0]`.
 
-Without `--keys` the state machine over run folders, else random keys on the screens, with one seed after the other. A
-finding is printed with its seed and its steps, and the search goes on.
+The state machine over run folders; with `--keys` random keys on the screens, and with `--machines` on the screen of a
+machine in any state; with one seed after the other. A finding is printed with its seed and its steps, and the search
+goes on.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import os
 import tempfile
 import time
 import traceback
+from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.faults.keys import apps, press_random_keys
+from tests.faults.keys import apps, press_random_keys, use_any_machine
 from tests.faults.run_fuzzer import RunMachine
 
-STEPS, KEYS = 30, 500
+STEPS, KEYS, MACHINE_KEYS = 30, 500, 60
 EXAMPLES = 4
 """By a seed; the first one has the fewest steps possible."""
 
@@ -39,14 +41,22 @@ def search_keys(number: int) -> None:
     asyncio.run(press_random_keys(screens[number % len(screens)](), number, KEYS))
 
 
+def search_machines(number: int) -> None:
+    """Random keys on the screen of a machine by a seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(use_any_machine(number, Path(folder, "runs"), MACHINE_KEYS))
+
+
 def main() -> None:
     """Search until the time is up, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keys", action="store_true", help="random keys instead of run folders")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--keys", action="store_true", help="random keys instead of run folders")
+    kinds.add_argument("--machines", action="store_true", help="random keys on machines in any state")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    search = search_keys if options.keys else search_runs
+    search = search_keys if options.keys else search_machines if options.machines else search_runs
     ends_s, number, findings = time.monotonic() + 60 * options.minutes, options.seed, 0
     with tempfile.TemporaryDirectory() as state:
         os.environ |= {"TUNER_STATE_DIR": state, "HF_HUB_OFFLINE": "1"}

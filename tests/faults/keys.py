@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from textual import events
 from textual.app import App
 from textual.pilot import Pilot
+from textual.widget import Widget
+from textual.widgets import Input
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.fakes.watched_box import FakeWatch, view
-from tests.ui.pilots import PATIENCE_S, app_of, on_screen, until
+from tests.faults.machines import AnyMachine
+from tests.ui.pilots import PATIENCE_S, app_of, on_screen, screen_text, until
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.screens.watch import WatchScreen
@@ -30,6 +34,8 @@ MOVES = (
 TYPED = ("0", "1", "9", "-", ".", "e", "x", "ß", "中", "é", "[", "]", "{", "%", "\\", "'", '"', "𝟘")
 PASTES = ("", "64", "1e400", "[red]", "\x1b[31m", "a" * 5000, "ＬＯＲＡ\u202e", "\n\n", "--set=1")
 SIZES = ((120, 40), (80, 24), (20, 5), (1, 1), (300, 90), (200, 3))
+LEAST_WIDTH = 40
+"""Of a screen on which each widget has its place."""
 MAX_TOASTS = 12
 """Notes that a screen may show at once, however many keys were refused."""
 
@@ -113,3 +119,46 @@ async def act(app: App[None], pilot: Pilot[None], chosen: random.Random) -> None
             app.post_message(event(None, x, y, 0, 0, 1, False, False, False, x, y))
     else:
         await pilot.resize_terminal(*chosen.choice(SIZES))
+
+
+async def use_any_machine(seed: int, root: Path, count: int) -> None:
+    """Press random keys on the screen of a machine in any state, look at it, close what is open, and leave."""
+    app, chosen = AnyMachine(seed, root).app(), random.Random(seed)
+    async with app.run_test(size=chosen.choice((*SIZES, (40, 12), (109, 40), (115, 30), (250, 70)))) as pilot:
+        await until(pilot, lambda: app.main.settings_view is not None and screen_text(app).strip())
+        for _ in range(count):
+            if not app.is_running or app._exit:
+                return
+            await act(app, pilot, chosen)
+            if chosen.random() < 0.2:
+                await pilot.pause()
+                look(app)
+        await _all_handled(pilot)
+        await _leave(app, pilot)
+
+
+async def _leave(app: App[None], pilot: Pilot[None]) -> None:
+    """Close one dialog after the other, each with `escape`, twice where one first ends typing; then leave with `q`."""
+    while not app._exit and (len(app.screen_stack) > 1 or isinstance(app.focused, Input)):
+        before = len(app.screen_stack)
+        for _ in range(2):
+            if not app._exit and len(app.screen_stack) >= before:
+                app.simulate_key("escape")
+                await _all_handled(pilot)
+        look(app)
+        assert app._exit or len(app.screen_stack) < max(before, 2), f"esc does not close {app.screen}"
+    if not app._exit:
+        app.simulate_key("q")
+        await until(pilot, lambda: app._exit)
+
+
+def look(app: App[None]) -> None:
+    """Draw the whole screen; everything on it must be within its place."""
+    if app._exit or not app.screen_stack or app.screen._compositor.size != app.size:
+        return
+    screen_text(app)
+    for widget in app.screen.query("*") if app.size.width >= LEAST_WIDTH else ():
+        outer = widget.parent
+        if widget.display and widget.region and isinstance(outer, Widget) and not outer.allow_horizontal_scroll:
+            inside = outer.region.x <= widget.region.x and widget.region.right <= outer.region.right
+            assert inside, f"{widget} in {widget.region} is wider than {outer} in {outer.region}"

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from textual.binding import BindingType
 
-from tests.fakes.ui_backend import busy_box
-from tests.faults.keys import apps, boxes, press_random_keys, result_of
-from tests.ui.pilots import PATIENCE_S, dialog, on_screen, until
+from tests.fakes.ui_backend import FakeBox, busy_box
+from tests.faults.keys import apps, boxes, press_random_keys, result_of, use_any_machine
+from tests.ui.pilots import PATIENCE_S, app_of, dialog, on_screen, until
 from tuner_tui.settings.presets import PresetEntry
 from tuner_tui.ui.screens.dialogs import ConfirmScreen
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_app import BaseApp
 
-KEYS = 500
+KEYS, MACHINES = 500, 8
 # A coroutine of a flow that has not begun when the app ends is never awaited.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
@@ -26,6 +27,20 @@ pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:R
 )
 async def test_random_keys(name: str) -> None:
     await press_random_keys(apps()[name](), 6, KEYS)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(MACHINES), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(MACHINES, 40))]
+)
+async def test_any_machine(seed: int, tmp_path: Path) -> None:
+    """`python -m tests.faults.fuzz --machines --minutes 30` searches for longer."""
+    await use_any_machine(seed, tmp_path / "runs", 40)
+
+
+async def test_a_key_that_reads_the_curves_of_no_run() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("5", "left", "left", "right")
+        assert app_of(pilot).main.page == "plots"
 
 
 @pytest.mark.parametrize("keys", [("ctrl+p", "pagedown"), ("ctrl+p", "T", "pagedown")])

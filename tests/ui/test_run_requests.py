@@ -440,6 +440,17 @@ async def test_the_end_is_shared_with_two_keys_and_its_checkpoint_is_copied() ->
         await press_until(pilot, lambda: "There is a report once a run has ended." in said(pilot), "x")
 
 
+@pytest.mark.parametrize("name", ["a" * 5000 + ".html", "~nobody-here/r007.html", "a\0b/r007.html"])
+async def test_a_name_that_no_file_can_have_is_no_report(name: str) -> None:
+    box = FakeBox(view=ended("completed", "Completed."))
+    async with on_screen(box, folder=Path("/runs/r007")) as pilot:
+        await press_to(pilot, "Share", "x")
+        pilot.app.screen.query_one(Input).value = name
+        await pilot.press("enter")
+        await press_to(pilot, "", "escape")
+        assert app_of(pilot).is_running
+
+
 async def test_another_interpreter_is_asked_as_soon_as_the_job_names_it() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
         shown = app_of(pilot).main

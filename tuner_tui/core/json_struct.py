@@ -75,7 +75,7 @@ Pid = Annotated[int, Meta(ge=0, le=MAX_PID), Check("the id of a process", _withi
 StartTicks = Annotated[int, Check("the start of a process", _within(0, 1 << 62))]
 SignalNumber = Annotated[int, Check("a signal", _within(1, 64))]
 ExitCode = Annotated[int, Check("an exit code", _within(-255, 255))]
-Count = Annotated[int, Check("a number of things", _within(0, 1 << 20))]
+Count = Annotated[int, Meta(ge=0, le=1 << 20), Check("a number of things", _within(0, 1 << 20))]
 Seconds = Annotated[float, Check("a duration", _within(0, LATEST_T))]
 Time = Annotated[float, Meta(ge=0, le=LATEST_T), Check("a time", _within(0, LATEST_T))]
 """Seconds since the epoch."""

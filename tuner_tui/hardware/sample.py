@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tuner_tui.core.json_struct import Figure, Pid, Time, Whole
+from tuner_tui.core.json_struct import Count, Figure, Pid, Time, Whole
 from tuner_tui.hardware.inventory import GpuProcess
 
 
@@ -17,7 +17,7 @@ class GpuSample(Struct, frozen=True):
     since it was noticed; None where there was none or the driver does not report them.
     """
 
-    index: int
+    index: Count
     name: str
     utilisation_pct: Figure | None = None
     memory_used_bytes: Whole | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -52,12 +53,12 @@ STROKES = re.compile("([─━▏]+)")
 
 def report_problem(name: str) -> str | None:
     """Return why no report can be written to the file `name`, or None."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # noqa: PTH111  the methods of a path raise for names that no file can have
     if path.suffix not in KINDS:
         return f"The name ends with one of {', '.join(KINDS)}."
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):  # noqa: PTH112
         return f"{path.parent} is not a folder."
-    return f"{path} exists." if path.exists() else None
+    return f"{path} exists." if os.path.exists(path) else None  # noqa: PTH110
 
 
 def render_report(scene: EndScene, kind: str) -> str:

@@ -313,3 +313,8 @@ def test_without_an_observer_the_first_line_with_a_nan_says_the_step_only_if_a_n
     broken = ev.Metrics(t=2.0, step=21, loss=float("nan"), source="log lines")
     assert fold_all(RunState(), [*printed, broken]).loss_problem == "loss nan since step 21"
     assert fold_all(RunState(), [*printed[:1], broken]).loss_problem == "loss nan"
+
+
+@pytest.mark.parametrize("gpus", ["two", None, [2], 0])
+def test_a_number_of_gpus_that_is_none_shares_no_batch(gpus: object) -> None:
+    assert RunState(in_effect={"optimizer": "AdamW", "n_gpu": gpus}).replicas == 1

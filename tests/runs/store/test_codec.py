@@ -17,6 +17,7 @@ from tuner_tui.core.json_struct import (
     MAX_INT,
     MAX_PID,
     ExitCode,
+    Figure,
     HostName,
     Identifier,
     PathText,
@@ -24,7 +25,7 @@ from tuner_tui.core.json_struct import (
     SignalNumber,
     Time,
 )
-from tuner_tui.runs.events.types import EVENT_TYPES, STORY_PREFIX, Event, Finished, Launched, Metrics
+from tuner_tui.runs.events.types import EVENT_TYPES, STORY_PREFIX, Event, Finished, Launched, Metrics, Steps
 from tuner_tui.runs.store.codec import MAX_LINE_BYTES, decode_event, decode_sample, encode_event
 
 JSON = st.recursive(
@@ -40,6 +41,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 CHECKED: dict[Any, st.SearchStrategy[Any]] = {
     Pid: st.integers(0, MAX_PID),
     Time: st.floats(0, LATEST_T),
+    Figure: st.floats(-(2**62), 2**62),
     ExitCode: st.integers(-255, 255),
     SignalNumber: st.integers(1, 64),
     Identifier: st.from_regex(r"[a-z0-9][a-z0-9-]{0,63}", fullmatch=True),
@@ -172,3 +174,17 @@ def test_a_process_of_a_sample_has_an_id(pid: object) -> None:
 def test_a_sample_or_event_of_no_moment_is_none(wrong: str) -> None:
     assert decode_sample(f'{{"v":1,"time_s":{wrong}}}'.encode()) is None
     assert decode_event(f'{{"kind":"launched","v":1,"t":{wrong},"pid":1}}'.encode()) is None
+
+
+@pytest.mark.parametrize("wrong", ['"nan"', "NaN", '"inf"', "1e400"])
+def test_counted_seconds_that_are_no_number_are_left_out(wrong: str) -> None:
+    line = f'{{"kind":"steps","v":1,"t":1,"step":5,"own_steps":5,"train_s":{wrong},"between_s":{wrong}}}'
+    event = decode_event(line.encode())
+    assert isinstance(event, Steps)
+    assert (event.train_s, event.between_s) == (0.0, None)
+
+
+@pytest.mark.parametrize("index", [-1, 2**40, "0"])
+def test_a_gpu_of_a_sample_has_a_number(index: object) -> None:
+    sample = decode_sample(f'{{"v":1,"time_s":5.0,"gpus":[{{"index":{json.dumps(index)},"name":"A"}}]}}'.encode())
+    assert sample is None or sample.gpus == ()

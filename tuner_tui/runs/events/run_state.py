@@ -269,7 +269,8 @@ class RunState(Struct, frozen=True):
             return None
         if self.independent:
             return 1
-        return max(1, not self.unconnected and len(self.ranks)) * max(1, self.in_effect.get("n_gpu") or 1)
+        gpus = self.in_effect.get("n_gpu")
+        return max(1, not self.unconnected and len(self.ranks)) * max(1, gpus if isinstance(gpus, int) else 1)
 
     @property
     def independent(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
-from tuner_tui.core.json_struct import ExitCode, HostName, Identifier, PathText, Pid, SignalNumber, Time
+from tuner_tui.core.json_struct import ExitCode, Figure, HostName, Identifier, PathText, Pid, SignalNumber, Time
 
 EVENT_VERSION = 1
 STORY_PREFIX = b'{"story":1,'
@@ -95,7 +95,7 @@ class Profiled(Event, frozen=True, kw_only=True):
     """Some steps were profiled: what bounds them, as `inspection.slow_step` says it, and the `share` of a step."""
 
     bound: str
-    share: float
+    share: Figure
     where: str
     sentence: str
     evidence: tuple[str, ...] = ()
@@ -202,7 +202,7 @@ class Evaluated(Event, frozen=True, kw_only=True):
 
     step: int
     metrics: Mapping[str, float] = field(default_factory=dict)
-    seconds: float | None = None
+    seconds: Figure | None = None
 
     @property
     def results(self) -> Mapping[str, float]:
@@ -219,7 +219,7 @@ class Checkpoint(Event, frozen=True, kw_only=True):
 
     step: int
     path: PathText
-    seconds: float | None = None
+    seconds: Figure | None = None
 
 
 class InEffect(Event, frozen=True, kw_only=True):
@@ -300,15 +300,15 @@ class TrialMeasured(Event, frozen=True, kw_only=True):
 
     kind: ClassVar[str] = "trial"
     steps: int
-    seconds: float
+    seconds: Figure
     warmup_steps: int = 0
     micro_steps: int = 0
     samples: int = 0
     tokens: int | None = None
     padding_tokens: int | None = None
-    data_wait_s: float = 0.0
-    optimizer_s: float | None = None
-    spread: float | None = None
+    data_wait_s: Figure = 0.0
+    optimizer_s: Figure | None = None
+    spread: Figure | None = None
     batch_shape: tuple[int, ...] | None = None
     dataset_samples: int | None = None
     allocated_peak_bytes: int | None = None
@@ -321,9 +321,9 @@ class TrialMeasured(Event, frozen=True, kw_only=True):
     device_total_bytes: int | None = None
     longest: str = ""
     evaluated: str = ""
-    begun_t: float | None = None
-    lookup_s: float = 0.0
-    evaluation_s: float | None = None
+    begun_t: Figure | None = None
+    lookup_s: Figure = 0.0
+    evaluation_s: Figure | None = None
     planned_steps: int | None = None
     workers_repeat: bool = False
     repeated_samples: tuple[int, ...] = ()
@@ -367,18 +367,18 @@ class Steps(Event, frozen=True, kw_only=True):
     tokens: int | None = None
     padding_tokens: int | None = None
     tokens_estimated: bool = False
-    train_s: float = 0.0
-    data_wait_s: float = 0.0
-    epoch_wait_s: float = 0.0
-    between_s: float | None = None
-    rank_wait_s: float | None = None
-    optimizer_s: float | None = None
+    train_s: Figure = 0.0
+    data_wait_s: Figure = 0.0
+    epoch_wait_s: Figure = 0.0
+    between_s: Figure | None = None
+    rank_wait_s: Figure | None = None
+    optimizer_s: Figure | None = None
     alone: bool = False
-    eval_s: float = 0.0
-    save_s: float = 0.0
+    eval_s: Figure = 0.0
+    save_s: Figure = 0.0
     epoch_batch: int | None = None
     epoch_batches: int | None = None
-    slowest_step_s: float | None = None
+    slowest_step_s: Figure | None = None
     printed: tuple[tuple[int, int], ...] = ()
     batch_shape: tuple[int, ...] | None = None
     allocated_peak_bytes: int | None = None

@@ -124,4 +124,4 @@ class PlotsPanel(Canvas, can_focus=True):
         """Show the values at the place before or after; behind the last one are the newest again."""
         xs = () if self.view is None else self.view.history.loss.xs
         position = (len(xs) if self.at is None else bisect_left(xs, self.at)) + by * max(1, len(xs) // 100)
-        self.at = xs[max(0, position)] if position < len(xs) else None
+        self.at = xs[max(0, position)] if xs and position < len(xs) else None
