@@ -9,7 +9,8 @@ import pytest
 
 from tuner_tui.core.child_guard import COMM
 from tuner_tui.core.files import read_data_file
-from tuner_tui.hardware.processes import HostProcess, find_jobs, looks_like_training
+from tuner_tui.hardware.host_jobs import find_jobs, looks_like_training
+from tuner_tui.hardware.process_table import HostProcess
 
 PYTHON = "/env/bin/python"
 TABLES = read_data_file(Path(__file__).with_name("jobs.yaml"))

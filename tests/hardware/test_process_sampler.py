@@ -11,7 +11,7 @@ from tests.fakes.gpu_reader import Clock
 from tests.fakes.procfs import write_process, write_tree
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.procfs import PAGE_BYTES, TICKS_PER_S
-from tuner_tui.hardware.processes import RESCAN_EVERY, ProcessSampler
+from tuner_tui.hardware.process_sampler import RESCAN_EVERY, ProcessSampler
 
 TRAIN = ("/venv/bin/python", "train.py")
 TREES = read_data_file(Path(__file__).with_name("processes.yaml"))

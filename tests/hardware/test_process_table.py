@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.gpu_reader import Clock
 from tests.fakes.procfs import stat_line, write_process, write_tree
 from tuner_tui.core.procfs import PAGE_BYTES, TICKS_PER_S
-from tuner_tui.hardware.processes import SCAN_EVERY, SHARES, ProcessTable
+from tuner_tui.hardware.process_table import SCAN_EVERY, SHARES, ProcessTable
 
 
 @pytest.fixture

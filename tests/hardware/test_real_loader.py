@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.gpu_reader import Clock
-from tuner_tui.hardware.processes import ProcessSampler
+from tuner_tui.hardware.process_sampler import ProcessSampler
 
 SCRIPT = """
 import sys

@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.gpu_reader import FakeHandle, FakeReader
 from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import GpuProblemKind
-from tuner_tui.hardware.processes import ProcessSampler
+from tuner_tui.hardware.process_sampler import ProcessSampler
 from tuner_tui.hardware.sampler import Sampler
 
 SOON_S = 300.0

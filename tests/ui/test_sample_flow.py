@@ -12,7 +12,7 @@ from tests.fakes.gpu_reader import FakeHandle, FakeReader
 from tests.fakes.ui_backend import FakeBox
 from tests.ui.pilots import screen_text, until
 from tuner_tui.hardware.host_sampler import HostSampler
-from tuner_tui.hardware.processes import ProcessSampler
+from tuner_tui.hardware.process_sampler import ProcessSampler
 from tuner_tui.hardware.sampler import Sampler
 
 FLOW = (

@@ -17,7 +17,8 @@ from tuner_tui.hardware.environment import allocated_gpus
 from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProcess
 from tuner_tui.hardware.nvml import NvmlGpu, NvmlReader
-from tuner_tui.hardware.processes import ProcessSampler, identify_gpu_processes
+from tuner_tui.hardware.process_sampler import ProcessSampler
+from tuner_tui.hardware.processes import identify_gpu_processes
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.system_info import Cgroups
 

@@ -15,7 +15,8 @@ from tuner_tui.core.files import acquire_lock
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import GpuProblemKind
-from tuner_tui.hardware.processes import ProcessSampler, ProcessTable
+from tuner_tui.hardware.process_sampler import ProcessSampler
+from tuner_tui.hardware.process_table import ProcessTable
 from tuner_tui.hardware.sampler import Sampler
 from tuner_tui.runs.read.machine_monitor import (
     HOST_PIDS_NOTE,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tuner_tui.core.files import write_atomic
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.procfs import ProcessStat
-from tuner_tui.hardware.processes import read_queued_s
+from tuner_tui.hardware.process_sampler import read_queued_s
 from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, report_profile, watch_lines
 from tuner_tui.inspection.peak_memory import RecordedPeak
 from tuner_tui.inspection.slow_step import HotLine, SlowStep, judge_step

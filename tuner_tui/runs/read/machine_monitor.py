@@ -17,17 +17,10 @@ from tuner_tui.core.files import LineTail, read_json
 from tuner_tui.core.json_struct import Count, Identifier, PathText, Pid
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
+from tuner_tui.hardware.host_jobs import JobProcess, JobTree, find_jobs, looks_like_training
 from tuner_tui.hardware.inventory import GpuProblem, GpuProcess
-from tuner_tui.hardware.processes import (
-    HostProcess,
-    JobProcess,
-    JobTree,
-    ProcessLoad,
-    ProcessTable,
-    Role,
-    find_jobs,
-    looks_like_training,
-)
+from tuner_tui.hardware.process_table import HostProcess, ProcessLoad, ProcessTable
+from tuner_tui.hardware.processes import Role
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.fold import fold_all
