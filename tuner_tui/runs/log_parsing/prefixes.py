@@ -117,9 +117,8 @@ def common_prefix(lines: Sequence[str], is_of_failure: Callable[[str], bool]) ->
     shape = _compile_forms(forms[:ends], rows)
     is_sure = FEW_LINES <= NEARLY_ALL * len(sample) <= len(rows) and not PROGRESS.search("".join(rows[0][:ends]))
     # Lines that are failures as they stand, such as those of srun, are alike because their processes failed alike.
-    if shape is None or not is_sure or any(shape.match(line) and is_of_failure(line) for line in written):
-        return None
-    return shape
+    is_error = shape is not None and any(shape.match(line) and is_of_failure(line) for line in written)
+    return shape if is_sure and not is_error else None
 
 
 def _names_of_sources(lines: Sequence[str]) -> re.Pattern[str] | None:
@@ -181,5 +180,4 @@ def _shape(prefix: str) -> str:
     """A regular expression for `prefix` with other numbers. Blanks after it belong to the line."""
     body = prefix.rstrip()
     parts = re.findall(r"\d+|\s+|[^\d\s]+", body)
-    forms = (r"\d+" if part.isdigit() else r"\s+" if part.isspace() else re.escape(part) for part in parts)
-    return "".join(forms) + (rf"(?: {{1,{len(prefix) - len(body)}}}|$)" if len(prefix) > len(body) else "")
+    return "".join(map(_form, parts)) + (rf"(?: {{1,{len(prefix) - len(body)}}}|$)" if len(prefix) > len(body) else "")
