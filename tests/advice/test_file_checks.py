@@ -222,6 +222,15 @@ def test_what_a_program_imports_is_installed(tmp_path: Path) -> None:
     assert [c.state for c in of_cluster if c.name == "Imports"] == ["warning"]
 
 
+def test_a_call_needs_a_module_that_no_script_imports(tmp_path: Path) -> None:
+    fit = "from lightning.pytorch.cli import LightningCLI\nLightningCLI().trainer.fit(model)\n"
+    (check,) = [c for c in opened(tmp_path, "python fit.py", fit=fit) if c.name == "Packages"]
+    assert "LightningCLI needs jsonargparse, which is not installed" in check.sentence
+    assert check.advice == "/env/bin/python -m pip install 'jsonargparse[signatures]'"
+    plain = "from lightning import Trainer\nTrainer().fit(model)\n"
+    assert "Packages" not in {c.name for c in opened(tmp_path, "python fit.py", fit=plain)}
+
+
 def test_weights_that_a_switch_leaves_as_they_are_need_no_package() -> None:
     section = {"is_quantized": False, "quantization_config": {"load_in_4bit": True}}
     assert "Packages" not in checks(section, resolved(quantization="none"))

@@ -235,6 +235,11 @@ def import_checks(file: TrainingFile, interpreter: Interpreter, files: FileSyste
     script = file.program
     modules = [name.partition(".")[0] for option, name in pairwise(job.command) if option in MODULE and script is None]
     names = imported_packages(script) if script is not None and script.suffix == ".py" else modules
+    source = "" if script is None else read_source(script)
+    for call, module in read_data_file(REQUIREMENTS)["needed_by_calls"].items():
+        if f"{call}(" in source and files.missing_modules([module]):
+            words = by_pip.get(module, module)
+            yield preflight_check("no package", entry=call, package=module, python=interpreter.path, words=words)
     checked = required_packages(file.values)  # by the check of the packages
     names = [name for name in names if by_pip.get(name, name) and name.replace("_", "-") not in checked]
     if missing := files.missing_modules(names) if names else ():

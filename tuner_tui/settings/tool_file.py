@@ -443,8 +443,7 @@ def _with_command(
                 values = with_references(values)
                 values.pop("steps_per_print", None)  # of DeepSpeed itself, not of the Trainer that it is given to
             imported = read_settings(tool, values)
-            read = imported.settings
-            read = {**(length_of_names(inner) if inner in programs else {}), **read}
+            read = {**(length_of_names(inner) if inner in programs else {}), **imported.settings}
             job = replace(job, stated={**imported.foreign, **job.stated})
             if "optim" in imported.left_open and "optim" not in given:  # a switch is one of its reasons
                 settings = {name: value for name, value in settings.items() if name != "optim"}

@@ -299,9 +299,7 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     reads = rf"(?s)\A(?=.*(?:{words_of('reads_settings')}|{option}))(?=.*(?:{training}|\bimport train\w*\b)).*\w"
     for marker in (words_of("parses_file"), reads):
         script = find_script(path, marker, shown)
-        if (
-            script is None or script.name == "__main__.py" or needs_launcher(script)
-        ):  # the first has commands of its own
+        if script is None or script.name == "__main__.py" or needs_launcher(script):  # the first has its own commands
             continue
         source = pattern_of("starts_a_launcher").sub("", read_source(script))
         is_module = (script.parent / "__init__.py").exists() and "__main__" not in source
