@@ -16,7 +16,8 @@ from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import HF, Dialect, dialect_by_name, dialect_keys, dialect_of_command
-from tuner_tui.settings.dialects.file_formats import dump_config, file_changes, format_override, to_arguments
+from tuner_tui.settings.dialects.file_changes import file_changes
+from tuner_tui.settings.dialects.file_formats import dump_config, format_override, to_arguments
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS
 from tuner_tui.settings.dialects.nested_values import set_nested
 from tuner_tui.settings.dialects.settings_writer import write_settings

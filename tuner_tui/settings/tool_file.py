@@ -22,11 +22,10 @@ from tuner_tui.core.python_syntax import parse_python
 from tuner_tui.settings.dialects.command_words import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.dialect import HF, Dialect, dialect_of_command, dialects, leaf_pattern
 from tuner_tui.settings.dialects.dialect_choice import dialect_of_file
+from tuner_tui.settings.dialects.file_changes import NOT_IN_FILE, file_changes
 from tuner_tui.settings.dialects.file_formats import (
-    NOT_IN_FILE,
     SCRIPT_FORMS,
     bases_of,
-    file_changes,
     form_of_file,
     parse_file,
     patch_file,

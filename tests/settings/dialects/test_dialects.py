@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from tests.settings.strategies import all_settings
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_by_name, dialect_keys, dialect_of_command, dialects
 from tuner_tui.settings.dialects.dialect_choice import dialect_of_file
-from tuner_tui.settings.dialects.file_formats import file_changes, parse_file, render_file
+from tuner_tui.settings.dialects.file_changes import file_changes
+from tuner_tui.settings.dialects.file_formats import parse_file, render_file
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.dialects.script_search import TABLES
 from tuner_tui.settings.dialects.settings_reader import read_settings

@@ -11,9 +11,10 @@ from hypothesis import settings as profile
 
 from tests.settings.strategies import all_settings
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, dialects
-from tuner_tui.settings.dialects.file_formats import file_changes, patch_text
+from tuner_tui.settings.dialects.file_changes import file_changes
 from tuner_tui.settings.dialects.nested_values import unflatten
 from tuner_tui.settings.dialects.settings_reader import read_settings
+from tuner_tui.settings.dialects.text_patch import patch_text
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
 

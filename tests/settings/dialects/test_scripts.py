@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.settings.dialects.file_formats import file_changes, parse_file, patch_file
+from tuner_tui.settings.dialects.file_changes import file_changes
+from tuner_tui.settings.dialects.file_formats import parse_file, patch_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings, Value
