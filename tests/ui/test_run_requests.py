@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -449,6 +450,18 @@ async def test_a_name_that_no_file_can_have_is_no_report(name: str) -> None:
         await pilot.press("enter")
         await press_to(pilot, "", "escape")
         assert app_of(pilot).is_running
+
+
+async def test_trials_stand_below_the_runs() -> None:
+    tunings = {"r003": "t001", "r002": None, "r001": "t001"}
+    rows = [
+        RunRow(name, "completed", "Completed.", f"/runs/{name}", title="train", tuning=tuning)
+        for name, tuning in tunings.items()
+    ]
+    async with on_screen(FakeBox(runs=rows)) as pilot:
+        await press_to(pilot, "Runs", "r")
+        listed = re.findall(r"Trials|r00\d", screen_text(pilot.app))
+        assert listed[-4:] == ["r002", "Trials", "r003", "r001"]
 
 
 async def test_another_interpreter_is_asked_as_soon_as_the_job_names_it() -> None:

@@ -296,7 +296,9 @@ class RunListScreen(PickScreen[RunPicked]):
     empty = ""
 
     def __init__(self, runs: Sequence[PickerItem[Path]], columns: tuple[str, str] = ("", "")) -> None:
-        items = [PickerItem(run.label, run.about, RunPicked(run.value), run.open, run.detail) for run in runs]
+        items = [
+            PickerItem(run.label, run.about, RunPicked(run.value), run.open, run.detail, run.group) for run in runs
+        ]
         super().__init__(self.heading, items, self.empty, columns=columns)
 
     def action_pick(self, order: RunOrder) -> None:
@@ -316,14 +318,16 @@ class RunsScreen(RunListScreen):
 
     def __init__(self, runs: Sequence[RunRow], width: int) -> None:
         """`width` is that of the screen."""
+        runs = sorted(runs, key=lambda run: run.tuning is not None)
         columns, items = run_table(runs, width)
         early = [run.outcome not in (None, "completed") and bool(run.step) and not run.damage for run in runs]
         more = " · v compare" * (len(runs) > 1) + " · R resume" * any(early)
         self.hint = f"type to filter · enter open{more} · esc back"
-        notes = (f"\n{RESUMES}" * each for each in early)
-        super().__init__(
-            [replace(item, detail=item.detail + note) for item, note in zip(items, notes, strict=True)], columns
-        )
+        listed = [
+            replace(item, detail=item.detail + f"\n{RESUMES}" * resumes, group="trials" * (run.tuning is not None))
+            for item, resumes, run in zip(items, early, runs, strict=True)
+        ]
+        super().__init__(listed, columns)
 
 
 class QueueScreen(RunListScreen):
