@@ -23,7 +23,7 @@ from tuner_tui.advice.recommend.duration_estimate import (
     estimate_duration,
 )
 from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow, MemoryRemedy, breakdown_rows, memory_remedies
-from tuner_tui.advice.recommend.sample_lengths import SampleLengths, assumes_length, measure_lengths
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths, with_measured_length
 from tuner_tui.advice.recommend.target import (
     OLDER_TRANSFORMERS,
     TrainingTarget,
@@ -253,9 +253,7 @@ class DataOutlook(NamedTuple):
     padding_share: float
 
     @classmethod
-    def of(cls, lengths: SampleLengths, settings: Settings, is_assumed: bool) -> Self:
-        """By `settings`; where their `max_length` `is_assumed`, nothing is cut."""
-        settings = replace(settings, max_length=lengths.longest) if is_assumed else settings
+    def of(cls, lengths: SampleLengths, settings: Settings) -> Self:
         return cls(lengths, lengths.cut_share(settings.max_length), lengths.padding_share(settings))
 
 
@@ -350,23 +348,24 @@ class MemoryEstimator:
         gpus = [gpu.name for gpu in target.gpus]
         settings, remedies = request.resolved.settings, request.resolved.last_remedies
         duration = estimate_duration(request.job, settings, target.replicas, self._timed, gpus, remedies)
-        data = self._data(request, measure=refine and not request.training)
+        lengths = self._lengths(request, measure=refine and not request.training)
+        resolved = with_measured_length(request.resolved, request.job, lengths)
+        data = None if lengths is None else DataOutlook.of(lengths, resolved.settings)
+        request = replace(request, resolved=resolved)
         unused = bool(request.inventory.gpus) and not target.on_gpu
         memory = replace(self._memory(request, target, refine), on_gpu=target.on_gpu)
         return replace(memory, duration=duration, data=data, unused_gpus=unused)
 
-    def _data(self, request: EstimateRequest, measure: bool) -> DataOutlook | None:
+    def _lengths(self, request: EstimateRequest, measure: bool) -> SampleLengths | None:
         """The lengths of the job's samples if they are cached; `measure` may take seconds."""
-        job, settings = request.job, request.resolved.settings
+        job = request.job
         if job.data is None or job.data in self._unreadable:
             return None
         try:
-            lengths = measure_lengths(job, Path(request.interpreter.path), cached_only=not measure)
+            return measure_lengths(job, Path(request.interpreter.path), cached_only=not measure)
         except TraceError:
             self._unreadable.add(job.data)
             return None
-        is_assumed = assumes_length(job, request.resolved.origins)
-        return None if lengths is None else DataOutlook.of(lengths, settings, is_assumed)
 
     def _memory(self, request: EstimateRequest, target: TrainingTarget, refine: bool) -> MemoryOutlook:
         job, limit = modelled_job(request.job), _host_limit(request, target)

@@ -35,6 +35,9 @@ def test_percentiles_and_what_is_cut() -> None:
 def test_a_command_without_a_length_is_computed_with_the_longest_sample() -> None:
     lengths, job = SampleLengths((5, 900), 2), _command(("tune", "run", "x"))
     assert with_measured_length(Resolved(Settings()), job, lengths).settings.max_length == 900
+    book = SampleLengths((1, 2_000_000), 2)
+    assert with_measured_length(Resolved(Settings()), job, book).settings.max_length == 1_048_576
+    assert with_measured_length(Resolved(Settings()), job, SampleLengths((1,), 1)).settings.max_length == 8
     given = Resolved(Settings(max_length=64), {"max_length": Origin(OriginKind.FLAG)})
     assert with_measured_length(given, job, lengths) == given
     assert with_measured_length(given, job, None) == given

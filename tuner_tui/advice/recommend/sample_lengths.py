@@ -17,7 +17,7 @@ from tuner_tui.memory.trace import ask_trainer
 from tuner_tui.settings.command_training import own_options
 from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.job import CommandJob, Job
-from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 
 MOST_SAMPLES, MOST_SECONDS = 2_000, 10.0
 """How many samples are measured, and for how long."""
@@ -107,7 +107,9 @@ def with_measured_length(resolved: Resolved, job: Job, lengths: SampleLengths | 
     if lengths is None or not assumes_length(job, resolved.origins):
         return resolved
     origin = Origin(OriginKind.ASSUMED, f"the longest of {len(lengths.lengths):,} samples ({lengths.unit})")
-    settings = resolved.settings.changed(max_length=lengths.longest)
+    bounds = FIELDS["max_length"]
+    longest = int(min(max(lengths.longest, bounds.minimum or 0), bounds.maximum or lengths.longest))
+    settings = resolved.settings.changed(max_length=longest)
     return replace(resolved, settings=settings, origins={**resolved.origins, "max_length": origin})
 
 

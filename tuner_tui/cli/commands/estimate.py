@@ -120,11 +120,7 @@ def estimate(
         return
     gpus = [gpu.name for gpu in target.gpus]
     expected = estimate_duration(launched, settings, target.replicas, earlier, gpus)
-    data = (
-        None
-        if lengths is None
-        else DataOutlook.of(lengths, settings, assumes_length(launched, training.resolved.origins))
-    )
+    data = None if lengths is None else DataOutlook.of(lengths, settings)
     outlook = MemoryOutlook(on_gpu=target.on_gpu, duration=expected, data=data)
     print_estimate(estimator, settings, outlook, as_json)
 
