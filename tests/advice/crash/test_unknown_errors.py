@@ -336,7 +336,7 @@ def test_what_a_refusal_asks_for_is_one_of_the_first_remedies(row: dict[str, Any
 
 def test_a_refusal_is_named_by_what_its_words_say_is_wrong() -> None:
     for error, say in (
-        ("ValueError: plate_size must be specified", "A setting has no value"),
+        ("ValueError: plate_size must be specified", "Something that is needed here was not given"),
         ("ValueError: pixel_values must be provided", "The model lacks an input that it needs"),
         ("ValueError: plates*rims (7) exceeds the number of ovens (4)", "A length or number exceeds its limit"),
         ("ValueError: the plate broke", "A value is refused"),
