@@ -536,3 +536,11 @@ def test_releases_that_do_not_fit_are_told_with_what_the_log_shows(error: str, s
     words = " ".join(offer.why for offer in offers if offer.name == "matching-releases")
     assert words
     assert [word for word in ("signature", "cache") if word in words] == [said][: bool(said)]
+
+
+@pytest.mark.parametrize(
+    ("start", "is_offered"), [("using ZeRO stage 3", True), ("wrapping the oven with FSDP", False)]
+)
+def test_a_stage_of_zero_is_offered_where_the_log_shows_no_other_way_to_split(start: str, is_offered: bool) -> None:
+    titles = [remedy.title for remedy in remedies(f"{start}\nRuntimeError: 'weight' must be 2-D")]
+    assert any("ZeRO stage 2" in title for title in titles) is is_offered
