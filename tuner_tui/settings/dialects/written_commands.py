@@ -214,6 +214,7 @@ def _commands_in(
 ) -> list[tuple[Sequence[str], dict[str, str]]]:
     """The commands of a text, each with its variables; with `is_any` also one of a shell script that lacks a value."""
     text = pattern_of("left_out_of_commands").sub("", text)
+    text = pattern_of("of_windows").sub(lambda line: f"python{line[1].replace(chr(92), '/')}", text)
     commands = [*_command_lines(text, text_file == config, text_file.suffix == ".md", programs)]
     holds_commands = text_file.name == "Makefile" or text_file.suffix in SCRIPT_FORMS.keys() - {".py"}
     if text_file != config and holds_commands:
