@@ -48,7 +48,7 @@ USED: dict[type, set[str]] = {
     StylesCache: {"_cache", "_dirty_lines"},
     Stylesheet: {"_parse_rules", "_variables"},
     Input: {"_on_paste"},
-    XTermParser: {"_timeout_time"},
+    XTermParser: {"_sequence_to_key_events", "_timeout_time"},
     LinuxDriver: {
         "_debug",
         "_file",

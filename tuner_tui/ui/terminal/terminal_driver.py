@@ -18,7 +18,7 @@ from textual._time import get_time
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Paste
+from textual.events import Key, Paste
 from textual.message import Message
 
 from tuner_tui.core.procfs import read_stat
@@ -29,6 +29,12 @@ INPUT_BYTES = 1 << 12
 FRAME_BYTES = 1 << 20
 """More than any frame, so that each is one write(2)."""
 ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*\x07?|.?)", re.DOTALL)
+
+
+ALT_KEY = re.compile(r"\x1b[1-5]")
+"""What shows a page; the other keys with alt have no meaning."""
+AFTER_ESCAPE = re.compile(r"\x1b[^\x00-\x1f\x7fOPX\[\]^_bf]")
+"""Not the start of a sequence, and not how terminals send a move by a word."""
 
 
 class InputParser(XTermParser):
@@ -57,6 +63,14 @@ class InputParser(XTermParser):
                 plain = split if start < fed else text[fed:start]
                 data, self._newest, self._pasted = text[start + len(BRACKETED_PASTE_START) :], "", ""
             yield from super().feed(plain) if plain else ()
+
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
+        """Take escape and a key that come together for two keys, as they are over a slow line or of a quick hand."""
+        if ALT_KEY.fullmatch(sequence):
+            return [Key(f"alt+{sequence[1]}", None)]
+        if not alt and not AFTER_ESCAPE.fullmatch(sequence):
+            return super()._sequence_to_key_events(sequence)
+        return [Key("escape", "\x1b"), *super()._sequence_to_key_events(sequence[-1])]
 
 
 class TerminalDriver(LinuxDriver):
