@@ -131,8 +131,7 @@ def _out_of_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...
 def _host_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """Fewer loader processes, which multiply host memory. Without a GPU, the GPU memory remedies apply as well."""
     limit = situation.host_memory_limit_bytes
-    limited = () if limit is None else (remedy("raise-limit", limit=format_limit(limit)),)
-    more = limited or climb("raise-memory-limit", situation)
+    more = climb("raise-memory-limit" if limit is None else "raise-limit", situation, limit=format_limit(limit or 0))
     if where in {"training", "evaluation", "optimizer-step"} and situation.has_gpu is False:
         return (*_out_of_memory(situation, where), *more)
     if where in {"loading", "checkpoint"}:
