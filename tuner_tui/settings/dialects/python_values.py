@@ -266,8 +266,7 @@ def names_in(
     names = {name: value for name, value in imported.items() if name not in closed} | names
     for _ in range(MOST_PASSES):
         for name in [name for name in bound if name not in names]:
-            of_itself = (name, name.removeprefix(f"{OWN_NAMES}."))
-            nodes = [n for n in bound[name] if getattr(n, "id", argument_name(n)) not in of_itself]
+            nodes = [n for n in bound[name] if name not in (getattr(n, "id", ""), f"{OWN_NAMES}.{argument_name(n)}")]
             try:
                 first, *others = (evaluate_literal(node, names) for node in nodes)
             except (ValueError, TypeError, ArithmeticError):
