@@ -27,7 +27,7 @@ from tuner_tui.advice.file_checks import (
 )
 from tuner_tui.advice.preflight import PreflightCheck
 from tuner_tui.core.units import GIB
-from tuner_tui.memory.closed_form import TrainingCode
+from tuner_tui.memory.training_code import TrainingCode
 from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings

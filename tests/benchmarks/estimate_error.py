@@ -34,7 +34,7 @@ from tuner_tui.memory.calibration import MeasuredRun, calibrate
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, estimate
 from tuner_tui.memory.fit import PeakPoint, fit
-from tuner_tui.memory.model_shape import shape_from_config
+from tuner_tui.memory.known_shapes import shape_from_config
 from tuner_tui.settings.model import Settings
 
 PROBES = slice(1, 3)

@@ -16,7 +16,8 @@ from tests.gpu.cases import EVERY, Case, Measured, measured_from
 from tuner_tui.core.json_struct import from_json
 from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.model_shape import ModelShape, known_shape, shape_from_config
+from tuner_tui.memory.known_shapes import known_shape, shape_from_config
+from tuner_tui.memory.model_shape import ModelShape
 from tuner_tui.memory.trace import MemoryTrace, phases_from_trace, trace_request
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings

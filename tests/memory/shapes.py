@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tuner_tui.memory.model_shape import ModelShape, built_in_shape
+from tuner_tui.memory.known_shapes import built_in_shape
+from tuner_tui.memory.model_shape import ModelShape
 from tuner_tui.settings.job import Task
 
 

@@ -9,20 +9,17 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from tests.memory.shapes import BERT, GPT2, LLAMA_1B, TINY_DECODER, TINY_ENCODER
-from tuner_tui.memory.closed_form import (
-    OFFLOAD_BUFFERS,
+from tuner_tui.memory.activation_memory import (
     ActivationBytes,
     NumberSizes,
     activation_bytes,
     attention_bytes,
     block_bytes,
-    fixed_sizes,
     number_sizes,
-    offloaded_bytes,
-    shard,
 )
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import estimate
+from tuner_tui.memory.fixed_memory import OFFLOAD_BUFFERS, fixed_sizes, offloaded_bytes, shard
 from tuner_tui.memory.model_shape import ModelShape
 from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.model import Settings

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from tests.memory.shapes import BERT, GPT2, LLAMA_1B
 from tuner_tui.core.units import MIB
-from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes
+from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device, RuntimeOverhead
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import count_parameters
+from tuner_tui.memory.fixed_memory import optimizer_bytes
+from tuner_tui.memory.parameter_counts import count_parameters
 from tuner_tui.settings.dialects.hf import OPTIMIZERS
 from tuner_tui.settings.model import Settings
 

@@ -19,7 +19,7 @@ from tests.memory.ground_truth import (
     traced,
 )
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, NEAREST_FAMILY_UNCERTAINTY, RESERVE_SHARE, estimate
-from tuner_tui.memory.model_shape import shape_from_config
+from tuner_tui.memory.known_shapes import shape_from_config
 
 FILES = result_files()
 

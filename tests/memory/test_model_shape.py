@@ -14,15 +14,10 @@ from tests.memory.ground_truth import shape_of
 from tuner_tui.core.files import read_data_file
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import NEAREST_FAMILY_UNCERTAINTY, estimate
-from tuner_tui.memory.model_shape import (
-    BUILT_IN_FILE,
-    count_parameters,
-    hub_cache,
-    known_shape,
-    shape_from_config,
-    unknown_task,
-    usual_task,
-)
+from tuner_tui.memory.job_task import unknown_task, usual_task
+from tuner_tui.memory.known_shapes import known_shape, shape_from_config
+from tuner_tui.memory.model_config import BUILT_IN_FILE, hub_cache
+from tuner_tui.memory.parameter_counts import count_parameters
 from tuner_tui.settings.job import Task
 from tuner_tui.settings.model import Settings
 

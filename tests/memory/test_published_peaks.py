@@ -15,10 +15,11 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.memory.closed_form import FOUR_BITS, training_code
+from tuner_tui.memory.activation_memory import FOUR_BITS
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import SHARDED_UNCERTAINTY, estimate
-from tuner_tui.memory.model_shape import known_shape
+from tuner_tui.memory.known_shapes import known_shape
+from tuner_tui.memory.training_code import training_code
 from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.model import Settings
 

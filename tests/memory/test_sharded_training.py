@@ -13,7 +13,7 @@ from msgspec import convert
 from tests.late_module import skip_without
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import estimate
-from tuner_tui.memory.model_shape import shape_from_config
+from tuner_tui.memory.known_shapes import shape_from_config
 from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.model import Settings
 

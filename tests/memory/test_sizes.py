@@ -6,8 +6,8 @@ import pytest
 from msgspec import convert
 
 from tuner_tui.core.units import MIB
-from tuner_tui.memory.closed_form import OptimizerBytes, embedding_states_bytes, optimizer_bytes, quantized_bytes
 from tuner_tui.memory.device import Device, ImportFootprint, RuntimeOverhead, interpolate, runtime_overhead
+from tuner_tui.memory.fixed_memory import OptimizerBytes, embedding_states_bytes, optimizer_bytes, quantized_bytes
 from tuner_tui.settings.model import Settings
 
 EIGHT_BIT = 1 + 4 / 256

@@ -10,26 +10,17 @@ import yaml
 from msgspec import convert
 
 from tests.late_module import one_worker, skip_without
-from tuner_tui.memory.closed_form import (
-    BUILT_IN,
-    TrainingCode,
-    activation_bytes,
-    fixed_sizes,
-    memory_phases,
-    training_code,
-)
+from tuner_tui.memory.activation_memory import activation_bytes
+from tuner_tui.memory.closed_form import memory_phases
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import (
-    config_to_trace,
-    count_parameters,
-    known_config,
-    known_configs,
-    known_shape,
-    loaded_shape,
-    shape_from_config,
-    usual_task,
-)
+from tuner_tui.memory.fixed_memory import fixed_sizes
+from tuner_tui.memory.job_task import usual_task
+from tuner_tui.memory.known_shapes import config_to_trace, known_shape, shape_from_config
+from tuner_tui.memory.model_config import known_config, known_configs
+from tuner_tui.memory.model_shape import loaded_shape
+from tuner_tui.memory.parameter_counts import count_parameters
+from tuner_tui.memory.training_code import BUILT_IN, TrainingCode, training_code
 from tuner_tui.settings.model import Settings
 
 GIB = 2**30

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.memory.model_shape import assumes_task, modelled_job, trains_other_task
+from tuner_tui.memory.job_task import assumes_task, modelled_job, trains_other_task
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     MAX_FALLBACKS,

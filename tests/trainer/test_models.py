@@ -9,8 +9,8 @@ import pytest
 from msgspec import convert
 
 from tests.late_module import late_module, skip_without
-from tuner_tui.memory.closed_form import fixed_sizes
-from tuner_tui.memory.model_shape import known_shape
+from tuner_tui.memory.fixed_memory import fixed_sizes
+from tuner_tui.memory.known_shapes import known_shape
 from tuner_tui.settings.model import Settings
 from tuner_tui.trainer.job_file import JobArguments, JobError
 

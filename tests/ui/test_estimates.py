@@ -31,10 +31,11 @@ from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import training_code_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
-from tuner_tui.memory.closed_form import BUILT_IN, MemoryPhase, TrainingCode, training_code
+from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import RanOut, estimate_from_phases
 from tuner_tui.memory.trace import TraceError
+from tuner_tui.memory.training_code import BUILT_IN, TrainingCode, training_code
 from tuner_tui.runs.events.types import InEffect, Steps
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder

@@ -37,17 +37,11 @@ from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.inspection.peak_memory import MemoryBreakdown
 from tuner_tui.memory.calibration import MeasuredRun, UnmeasuredBatch, calibrate, estimate_from_runs
-from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, training_code
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import (
-    download_hint,
-    known_shape,
-    modelled_job,
-    read_config,
-    trains_other_task,
-    unknown_task,
-)
+from tuner_tui.memory.job_task import download_hint, modelled_job, trains_other_task, unknown_task
+from tuner_tui.memory.known_shapes import known_shape
+from tuner_tui.memory.model_config import read_config
 from tuner_tui.memory.trace import (
     TIMEOUT_S,
     MemoryTrace,
@@ -58,6 +52,7 @@ from tuner_tui.memory.trace import (
     trace_breakdown,
     trace_memory,
 )
+from tuner_tui.memory.training_code import BUILT_IN, TrainingCode, training_code
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import own_settings, uses_pytorch

@@ -28,10 +28,11 @@ from tuner_tui.memory.calibration import (
     MeasuredRun,
     estimate_from_runs,
 )
-from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, optimizer_bytes
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, PeakVerdict, fit_verdict
-from tuner_tui.memory.model_shape import modelled_job
+from tuner_tui.memory.fixed_memory import optimizer_bytes
+from tuner_tui.memory.job_task import modelled_job
+from tuner_tui.memory.training_code import BUILT_IN, TrainingCode
 from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value

@@ -33,13 +33,11 @@ from tuner_tui.hardware.interpreter import (
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.hardware.system_info import read_space
-from tuner_tui.memory.closed_form import (
-    BUILT_IN,
-    TrainingCode,
-    fixed_sizes,
-    trained_bytes,
-)
-from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
+from tuner_tui.memory.fixed_memory import fixed_sizes, trained_bytes
+from tuner_tui.memory.job_task import modelled_job
+from tuner_tui.memory.known_shapes import known_shape
+from tuner_tui.memory.model_shape import ModelShape, loaded_shape
+from tuner_tui.memory.training_code import BUILT_IN, TrainingCode
 from tuner_tui.settings.command_training import own_settings, takes_arguments
 from tuner_tui.settings.dialects.command_words import read_options
 from tuner_tui.settings.dialects.dialect import HF, PLAIN, Dialect, leaf_pattern

@@ -21,11 +21,9 @@ from tuner_tui.hardware.interpreter import (
     find_incompatibilities,
 )
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory
-from tuner_tui.memory.closed_form import (
-    OFFLOAD_BUFFERS,
-    offloaded_bytes,
-)
-from tuner_tui.memory.model_shape import known_shape, modelled_job
+from tuner_tui.memory.fixed_memory import OFFLOAD_BUFFERS, offloaded_bytes
+from tuner_tui.memory.job_task import modelled_job
+from tuner_tui.memory.known_shapes import known_shape
 from tuner_tui.settings.distributed import (
     best_kind,
     gpus_of_job,

@@ -17,7 +17,7 @@ from tuner_tui.advice.recommend.target import ConsideredValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.text import hanging_lines, join_paragraphs, titled_section, wrap_text
-from tuner_tui.memory.model_shape import assumes_task, modelled_job, task_text, trains_other_task
+from tuner_tui.memory.job_task import assumes_task, modelled_job, task_text, trains_other_task
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value
 

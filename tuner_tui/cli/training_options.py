@@ -28,7 +28,7 @@ from tuner_tui.cli.options import (
     complete_run,
 )
 from tuner_tui.hardware.interpreter import resolve_executable
-from tuner_tui.memory.model_shape import unknown_task, usual_task
+from tuner_tui.memory.job_task import unknown_task, usual_task
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import (

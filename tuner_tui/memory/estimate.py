@@ -13,10 +13,13 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
-from tuner_tui.memory.closed_form import BUILT_IN, FOUR_BITS, MemoryPhase, TrainingCode, memory_phases, training_code
+from tuner_tui.memory.activation_memory import FOUR_BITS
+from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
 from tuner_tui.memory.device import Device, RuntimeOverhead, interpolate, runtime_overhead
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.memory.model_shape import ModelShape, count_parameters
+from tuner_tui.memory.model_shape import ModelShape
+from tuner_tui.memory.parameter_counts import count_parameters
+from tuner_tui.memory.training_code import BUILT_IN, TrainingCode, training_code
 from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.model import Settings
 

@@ -29,16 +29,12 @@ from tuner_tui.hardware.interpreter import (
     run_interpreter,
 )
 from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
-from tuner_tui.memory.closed_form import (
-    MemoryPhase,
-    embedding_states_bytes,
-    evaluation_phases,
-    optimizer_bytes,
-    quantized_bytes,
-)
+from tuner_tui.memory.closed_form import MemoryPhase, evaluation_phases
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
-from tuner_tui.memory.model_shape import config_path, config_to_trace, known_shape
+from tuner_tui.memory.fixed_memory import embedding_states_bytes, optimizer_bytes, quantized_bytes
+from tuner_tui.memory.known_shapes import config_to_trace, known_shape
+from tuner_tui.memory.model_config import config_path
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 

@@ -30,7 +30,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.other_load import OtherLoad, measure_other_load
 from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.memory.model_shape import modelled_job
+from tuner_tui.memory.job_task import modelled_job
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.read.measured_memory import measured_runs

@@ -11,7 +11,7 @@ from tuner_tui.advice.estimate import JobMemoryEstimator
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.memory.model_shape import modelled_job
+from tuner_tui.memory.job_task import modelled_job
 from tuner_tui.runs.launch.prepare import build_request, launch_summary, missing_path_problem, prepare
 from tuner_tui.settings.job import TEXT_TASKS, BuiltinJob, CommandJob
 from tuner_tui.settings.preset_file import Preset, is_measured

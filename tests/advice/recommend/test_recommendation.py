@@ -21,7 +21,7 @@ from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory, MigSlice
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
-from tuner_tui.memory.model_shape import modelled_job, usual_task
+from tuner_tui.memory.job_task import modelled_job, usual_task
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings

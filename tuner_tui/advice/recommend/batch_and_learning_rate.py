@@ -22,8 +22,8 @@ from tuner_tui.advice.recommend.target import (
 from tuner_tui.advice.recommend.workload import Workload
 from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_UTILISATION
 from tuner_tui.core.units import GIB, format_share
-from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
+from tuner_tui.memory.fixed_memory import fixed_sizes
 from tuner_tui.memory.model_shape import ModelShape
 from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.dialects.dialect import dialect_by_name

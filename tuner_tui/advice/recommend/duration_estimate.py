@@ -15,7 +15,7 @@ from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.recommend.workload import workload_of
 from tuner_tui.advice.situation import chosen_settings, effective_settings
 from tuner_tui.core.units import format_rough_duration, format_share
-from tuner_tui.memory.model_shape import modelled_job
+from tuner_tui.memory.job_task import modelled_job
 from tuner_tui.runs.read.comparison import samples_a_step
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.record import RunRecord, recorded_runs, redact_job

@@ -24,7 +24,8 @@ from tuner_tui.hardware.capabilities import FP16_SLOW, has_tensor_cores
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
-from tuner_tui.memory.model_shape import download_hint, known_shape, modelled_job, trains_other_task
+from tuner_tui.memory.job_task import download_hint, modelled_job, trains_other_task
+from tuner_tui.memory.known_shapes import known_shape
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, named_model

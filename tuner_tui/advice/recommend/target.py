@@ -17,9 +17,11 @@ from tuner_tui.core.units import GIB
 from tuner_tui.hardware.capabilities import describe_generation, supports
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
-from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, fixed_sizes, training_code
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.model_shape import FAMILIES_FILE, ModelShape, known_shape
+from tuner_tui.memory.fixed_memory import fixed_sizes
+from tuner_tui.memory.known_shapes import known_shape
+from tuner_tui.memory.model_shape import FAMILIES_FILE, ModelShape
+from tuner_tui.memory.training_code import BUILT_IN, TrainingCode, training_code
 from tuner_tui.settings.command_training import own_options, read_command, takes_arguments, uses_pytorch
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from tuner_tui.advice.recommend.target import TrainingTarget
-from tuner_tui.memory.closed_form import activation_bytes
+from tuner_tui.memory.activation_memory import activation_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate
-from tuner_tui.memory.model_shape import ModelShape, built_in_shape, count_parameters, known_shape, modelled_job
+from tuner_tui.memory.job_task import modelled_job
+from tuner_tui.memory.known_shapes import built_in_shape, known_shape
+from tuner_tui.memory.model_shape import ModelShape
+from tuner_tui.memory.parameter_counts import count_parameters
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Settings
 

@@ -38,7 +38,7 @@ from tuner_tui.cli.options import AsJson, MemoryLimit
 from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.memory.estimate import MemoryEstimate
-from tuner_tui.memory.model_shape import assumes_task, modelled_job, unknown_task
+from tuner_tui.memory.job_task import assumes_task, modelled_job, unknown_task
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir

@@ -27,7 +27,8 @@ from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.files import write_durable
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.known_gpus import PROCESSOR, planned_interpreter, planned_inventory
-from tuner_tui.memory.model_shape import download_hint, read_config
+from tuner_tui.memory.job_task import download_hint
+from tuner_tui.memory.model_config import read_config
 from tuner_tui.memory.trace import TIMEOUT_S, TraceError
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.runs.store.record import redact_job
