@@ -114,14 +114,17 @@ def test_a_module_that_has_a_number_for_a_name_is_shown_with_its_class(slow_trai
     assert {"encoder.0 (Linear)", "encoder.2 (Linear)", "middle"} <= {row.name for row in times.modules}
 
 
-def test_asked_twice_and_results_stay_the_same(tmp_path: Path, processes: Processes) -> None:
-    """The losses of the profiled training are those of one without the observer's profile."""
+def test_asked_twice_and_results_stay_the_same(
+    tmp_path: Path, processes: Processes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The losses of the profiled training are those of one without the observer's profile, which prints nothing."""
     process = training(processes, str(SCRIPT), "slow-disk", "100000")
     assert ask(process).refusal is None
     assert ask(process).refusal is None
     started = processes.started[0]
     started.kill()
     assert started.stdout is not None
+    assert "profiler_start" not in capfd.readouterr().err
     losses = printed_losses(started.stdout.read())
     assert len(losses) > 20, "two times ten steps were profiled"
     plain = observe(tmp_path / "plain", str(SCRIPT), "slow-disk", str(len(losses)))

@@ -213,6 +213,7 @@ class _Recording:
         if done in (self._wanted, self._wanted + 2):
             kinds = self._torch.profiler.ProfilerActivity
             activities = [kinds.CPU, kinds.CUDA] if self._device() == "cuda" else [kinds.CPU]
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it is read once: else there are lines in the output
             profile, self._is_starting = self._torch.profiler.profile(activities=activities), True
             profile.start()
             self._profile, self._is_starting = profile, False  # one that did not start must not be stopped
