@@ -99,7 +99,8 @@ class _CommandSearch:
         self._values = values
         self._keys = flatten(values).keys()
         self._for_others = for_others
-        self._programs = dict.fromkeys(tool_programs(), "") | project_programs(path)
+        self._of_project = project_programs(path)
+        self._programs = dict.fromkeys(tool_programs(), "") | self._of_project
 
     def run(self) -> list[WrittenCommand]:
         folders = "|".join(re.escape(above.name) for above in self._config.parents[:2])
@@ -144,11 +145,64 @@ class _CommandSearch:
 
     def _position_of_file(self, words: Sequence[str], folder: Path) -> int | None:
         """Where the words name this file, or one in whose place it may be put; None if nowhere or more than once."""
-        indices = range(len(words))
-        named = [index for index in indices if _named_file(words, index, folder, self._config) == self._config]
+        config = self._config
+        likely = [index for index, word in enumerate(words) if config.stem in word]
+        named = [index for index in likely if _named_file(words, index, folder, config) == config]
         if self._for_others and not named:
-            named = [index for index in indices if _stands_for(words, index, folder, self._config, self._values)]
+            named = [index for index in range(len(words)) if self._stands_for_file(words, index, folder)]
         return named[0] if len(named) == 1 else None
+
+    def _stands_for_file(self, words: Sequence[str], index: int, folder: Path) -> bool:
+        """Whether a word of a command is in the place of this file: a file like it, or a name to fill in."""
+        config, word, before = self._config, words[index], words[:index]
+        name, other = word.rpartition("=")[2], _named_file(words, index, folder, config)
+        is_path = re.search(r"/.*\.\w+$", name) is not None
+        if not (other.suffix == config.suffix or is_path or _is_open(name)):
+            return False
+        is_other_format = (
+            Path(name).suffix in CONFIGURATIONS and other.suffix[:2] != config.suffix[:2]
+        )  # `.yml`, `.yaml`
+        if is_other_format or names_other_work(config) or not methods_in(" ".join(before)) <= methods_in(config.stem):
+            return False
+        # `options/train/EDVR/a.yml` for `options/train/ECBSR/b.yml`
+        is_near = other.parent in config.parents[:2] or other.parent.parent == config.parent.parent != folder
+        after = [*_without_examples(words[index + 1 :], (), "of_other_files")]
+        script = _script_before(before)
+        if other.suffix == config.suffix and is_near and other.is_file() and len(after) <= MOST_MORE:
+            given = (*before[before.index(script) + 1 if script in before else 0 :], *after)  # `--language go`
+            return self._is_alike(other, given, before)
+        is_there = before[:1] != [] and before[0] in self._of_project if script is None else (folder / script).is_file()
+        return is_there and self._may_be_filled_in(word, other, before, script, folder, is_path)
+
+    def _is_alike(self, other: Path, given: Sequence[str], before: Sequence[str]) -> bool:
+        """Whether a file has most keys of this one, and the command nothing that is of it alone."""
+        keys, others = self._keys, flatten(values_of_file(other)).keys()
+        its_own = any(part.lower() in other.stem.lower() for part in given if len(part) > 1)
+        # `tool-finetune conf/finetune.yaml` is none for `pretrain.yaml`.
+        words = {*re.split(r"[\W_]+", self._config.stem)} | {*words_of("of_any_config")}
+        others_words = {*re.split(r"[\W_]+", other.stem)} - words
+        its_own = its_own or not others_words.isdisjoint(re.split(r"[\W_]+", " ".join(before)))
+        return not its_own and 5 * len(keys & others) >= 3 * len(keys) > 0
+
+    def _may_be_filled_in(
+        self, word: str, other: Path, before: Sequence[str], script: str | None, folder: Path, is_path: bool
+    ) -> bool:
+        """Whether a configuration of the script is to be filled in: `-Y {path_to_config}`, `config/yours.yml`."""
+        config, name = self._config, word.rpartition("=")[2]
+        option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
+        is_option = pattern_of("config_options").fullmatch(f'"{option}"') is not None
+        is_example = is_path and other.parent in config.parents and not other.exists()
+        says_config = (_is_open(name) or is_example) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
+        is_beside = is_example and other.parent == config.parent
+        if says_config and (is_option or re.fullmatch(r"-[A-Za-z]", option) or is_beside or before[-1] == script):
+            # The file lies in a folder of configurations or examples of the checkout.
+            parts = config.parent.relative_to(folder).parts if folder in config.parents else config.parts[-2:-1]
+            return any(re.search(r"conf|cfg|recipe|experiment|example", part, re.IGNORECASE) for part in parts)
+        is_name = _is_open(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
+        is_of_form = name.endswith(config.suffix) or name.startswith("$")
+        if not (is_name and is_of_form and is_option) or script is None:
+            return False
+        return reads_keys(config, self._values, KNOWN)(folder / script, read_source(folder / script))
 
     def _is_shortened(self, words: Sequence[str]) -> bool:
         return _has_option_for_other_work(words) and TRAINING.search(script_of(tuple(words)).name) is not None
@@ -287,46 +341,10 @@ def _named_file(words: Sequence[str], index: int, folder: Path, config: Path) ->
     return config if of_container else Path(os.path.normpath(folder / name))
 
 
-def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, values: Mapping[str, Any]) -> bool:
-    """Whether a word of a command is in the place of this file: a file like it, or a name to fill in."""
-    word, before, after = words[index], words[:index], [*_without_examples(words[index + 1 :], (), "of_other_files")]
-    name, other = word.rpartition("=")[2], _named_file(words, index, folder, config)
-    modules = (f"{name.replace('.', '/')}.py" for option, name in pairwise(before) if option in MODULE)
-    script = next((word for word in before if word.endswith(".py")), next(modules, None))
-    config_words = {*re.split(r"[\W_]+", config.stem)} | {*words_of("of_any_config")}
-    is_other_format = Path(name).suffix in CONFIGURATIONS and other.suffix[:2] != config.suffix[:2]  # `.yml`, `.yaml`
-    if is_other_format or names_other_work(config) or not methods_in(" ".join(before)) <= methods_in(config.stem):
-        return False
-    # `options/train/EDVR/a.yml` for `options/train/ECBSR/b.yml`
-    is_near = other.parent in config.parents[:2] or other.parent.parent == config.parent.parent != folder
-    if other.suffix == config.suffix and is_near and other.is_file() and len(after) <= MOST_MORE:
-        keys, others = flatten(values).keys(), flatten(values_of_file(other)).keys()
-        given = (*before[before.index(script) + 1 if script in before else 0 :], *after)  # `--language go`
-        its_own = any(part.lower() in other.stem.lower() for part in given if len(part) > 1)
-        # `tool-finetune conf/finetune.yaml` is none for `pretrain.yaml`.
-        others_words = {*re.split(r"[\W_]+", other.stem)} - config_words
-        its_own = its_own or not others_words.isdisjoint(re.split(r"[\W_]+", " ".join(before)))
-        return not its_own and 5 * len(keys & others) >= 3 * len(keys) > 0
-    if script is None:
-        if before[:1] == [] or before[0] not in project_programs(config):
-            return False
-    elif not (folder / script).is_file():
-        return False
-    option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
-    # `-Y {path_to_config}`, `train.py config/yours.yml`: what is to be filled in says that it is the configuration.
-    is_example = re.search(r"/.*\.\w+$", name) and other.parent in config.parents and not other.exists()
-    says_config = (_is_open(name) or is_example) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
-    is_option = re.fullmatch(r"-[A-Za-z]", option) or pattern_of("config_options").fullmatch(f'"{option}"')
-    is_beside = bool(is_example) and other.parent == config.parent
-    if says_config and (is_option or is_beside or before[-1] == script):
-        # The file lies in a folder of configurations or examples of the checkout.
-        parts = config.parent.relative_to(folder).parts if folder in config.parents else config.parts[-2:-1]
-        return any(re.search(r"conf|cfg|recipe|experiment|example", part, re.IGNORECASE) for part in parts)
-    is_name = _is_open(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
-    is_of_form = name.endswith(config.suffix) or name.startswith("$")
-    if not (is_name and is_of_form and pattern_of("config_options").fullmatch(f'"{option}"')):
-        return False
-    return script is not None and reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
+def _script_before(words: Sequence[str]) -> str | None:
+    """The script or module that a command starts, as a file."""
+    modules = (f"{name.replace('.', '/')}.py" for option, name in pairwise(words) if option in MODULE)
+    return next((word for word in words if word.endswith(".py")), next(modules, None))
 
 
 def _is_open(word: str) -> bool:
