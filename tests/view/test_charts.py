@@ -130,7 +130,7 @@ def test_axes_carry_their_ends() -> None:
     assert shown[0] == "loss  1.02"
     assert shown[1].startswith("  2.0┤")
     assert shown[-2].startswith("  1.0┤")
-    assert shown[-1].replace("─", " ").split() == ["0", "150", "300", "steps"]
+    assert shown[-1].replace("─", " ").split() == ["steps", "0", "150", "300"]
     assert any(row.startswith("  1.5┤") for row in shown[2:-2]), "the middle"
 
 

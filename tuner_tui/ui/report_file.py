@@ -162,7 +162,7 @@ def _chart(loss: LossScene, top: float) -> Iterator[str]:
         yield label(left - 8, y + 5, text, "end")
         yield f'<path d="M{left} {y:.1f}h{width:.1f}" stroke="{COLOURS["frame"]}"/>'
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        text = end_label(end, axes) if share == 1.0 else f"{share * end:,.0f}"
+        text = f"{end_label(end, axes)} {axes.unit}" if share == 1.0 else f"{share * end:,.0f}"
         yield label(left + width * share, top + height + ROW, text, anchor)
     for curve in curves:
         pairs = zip(curve.xs, curve.ys, strict=True)

@@ -274,9 +274,9 @@ def curve_rows(
         return (first, line(TextSpan("no points yet", "dim")), *[()] * body)
     end, low, high = axis_ends(curves, axes)
     levels = axis_levels(low, high, GRID if body >= ROOM_FOR_GRID else (2,) if body >= ROOM_FOR_MIDDLE else (1,))
-    at = (body - 1 - min(body - 1, int(axis_share(level, low, high) * body + 1e-6)) for level in levels)
+    at = (body - 1 - round(axis_share(level, low, high) * (body - 1)) for level in levels)
     labels = dict(zip(at, axis_labels(levels, axes.number), strict=True))
-    margin = max(LEAST_LABEL, axes.margin, *map(text_width, labels.values()))
+    margin = max(LEAST_LABEL, axes.margin, text_width(axes.unit), *map(text_width, labels.values()))
     room = width - margin - 1
     if room < NARROWEST_CURVES:
         return (first,)
@@ -306,7 +306,7 @@ def curve_rows(
         for y, cells in enumerate(map(_joined_cells, grid.cells()))
     )
     foot = axis_text("0", "" if end % 2 else f"{end / 2:,.0f}", end_label(end, axes), room)
-    return (first, *body_rows, line(TextSpan(" " * (margin + 1) + foot, "dim")))
+    return (first, *body_rows, line(TextSpan(f"{align_right(axes.unit, margin)} {foot}", "dim")))
 
 
 def axis_ends(curves: Sequence[Curve], axes: Axes) -> tuple[float, float, float]:
@@ -317,8 +317,8 @@ def axis_ends(curves: Sequence[Curve], axes: Axes) -> tuple[float, float, float]
 
 
 def end_label(end: float, axes: Axes) -> str:
-    """Return the end of the x axis with its unit, and how much is planned where that is more."""
-    return f"{end:,.0f} {f'of {axes.end:,.0f} ' if axes.end and end < axes.end else ''}{axes.unit}"
+    """Return the end of the x axis, and how much is planned where that is more."""
+    return f"{end:,.0f}{f' of {axes.end:,.0f}' if axes.end and end < axes.end else ''}"
 
 
 def axis_levels(low: float, high: float, counts: Sequence[int]) -> list[float]:
