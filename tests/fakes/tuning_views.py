@@ -13,13 +13,7 @@ from tests.fakes.live_run import START_S
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
-from tuner_tui.ui.records import (
-    TrainingConfig,
-    TrialPlacement,
-    TuningPlan,
-    TuningSnapshot,
-    TuningWish,
-)
+from tuner_tui.ui.records import TrainingConfig, TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.tunings import Tunings
 
 GIB = 2**30

@@ -34,23 +34,17 @@ from tuner_tui.runs.read.reader import RunReader, RunRow, RunView
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.folder import Order
 from tuner_tui.runs.supervise.stall import Inspection
+from tuner_tui.settings.file_update import FileUpdate
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings, Value
 from tuner_tui.settings.preset_file import LoadedPreset, Preset
 from tuner_tui.settings.presets import PresetEntry, shipped_folder
-from tuner_tui.settings.tool_file import FileUpdate
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.drafts import Draft
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun
-from tuner_tui.ui.records import (
-    JobFacts,
-    LaunchOffer,
-    NameTakenError,
-    PresetOutlook,
-    TrainingConfig,
-)
+from tuner_tui.ui.records import JobFacts, LaunchOffer, NameTakenError, PresetOutlook, TrainingConfig
 from tuner_tui.ui.terminal.cell_writer import PartialCompositor
 from tuner_tui.view.comparison_rows import ComparisonScene
 from tuner_tui.view.end_card import EndScene

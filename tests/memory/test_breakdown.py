@@ -14,13 +14,7 @@ from tests.late_module import skip_without
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.trace import (
-    estimate_from_trace,
-    trace_breakdown,
-    trace_cache_entry,
-    trace_memory,
-    trace_request,
-)
+from tuner_tui.memory.trace import estimate_from_trace, trace_breakdown, trace_cache_entry, trace_memory, trace_request
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.late_module import late_module
-from tests.observer.observed_process import (
-    SCRIPTS,
-    ObservedProcess,
-    events_of,
-    last_steps,
-    observe,
-    split_by_process,
-)
+from tests.observer.observed_process import SCRIPTS, ObservedProcess, events_of, last_steps, observe, split_by_process
 from tuner_tui.runs.events.types import Evaluated, Phase, Steps
 
 pytestmark = pytest.mark.train

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tests.settings.strategies import presets
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.errors import PresetError, PresetExistsError
+from tuner_tui.settings.file_update import update_tool_file
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.preset_file import HardwareRequirements, LoadedPreset, Preset, dump_preset, save_preset
@@ -29,7 +30,6 @@ from tuner_tui.settings.presets import (
     suiting_first,
     user_folder,
 )
-from tuner_tui.settings.tool_file import update_tool_file
 
 EXAMPLES = yaml.load(Path(__file__).with_name("presets.yaml").read_text(), yaml.CSafeLoader)
 

@@ -28,13 +28,7 @@ from tuner_tui.tuning.search.search import Search, comparable
 from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import Measurement, Trial
 from tuner_tui.tuning.trial_gpus import NO_GPU_LEFT, GpuLostError, bind, choose_gpus, free_gpus, inventory_of_trial
-from tuner_tui.tuning.trial_log import (
-    TrialCompleted,
-    TrialLog,
-    TuningEnded,
-    TuningReader,
-    TuningStarted,
-)
+from tuner_tui.tuning.trial_log import TrialCompleted, TrialLog, TuningEnded, TuningReader, TuningStarted
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
 from tuner_tui.tuning.tuned_preset import run_preset
 from tuner_tui.tuning.tuner import TrialHistory, Tuner, open_gpus

@@ -31,10 +31,10 @@ from tuner_tui.advice.estimate import EstimateRequest, PeakMemory
 from tuner_tui.advice.file_checks import file_findings
 from tuner_tui.advice.preflight import PreflightCheck
 from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.settings.file_update import FileUpdate
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.settings.presets import load_preset, preset_path
-from tuner_tui.settings.tool_file import FileUpdate
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.panels.settings import SettingEdited

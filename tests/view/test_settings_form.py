@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tuner_tui.settings.model import (
-    FIELDS,
-    Origin,
-    OriginKind,
-    Resolved,
-    Settings,
-    check_value,
-    parse_value,
-)
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, check_value, parse_value
 from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.view.settings_form import (
     KNOBS,

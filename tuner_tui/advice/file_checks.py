@@ -24,12 +24,7 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.core.python_syntax import parse_python
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.environment import visible_gpus
-from tuner_tui.hardware.interpreter import (
-    VERSIONS_TIMEOUT_S,
-    Interpreter,
-    major,
-    run_interpreter,
-)
+from tuner_tui.hardware.interpreter import VERSIONS_TIMEOUT_S, Interpreter, major, run_interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.hardware.system_info import read_space
@@ -56,14 +51,11 @@ from tuner_tui.settings.dialects.script_search import (
 )
 from tuner_tui.settings.dialects.tool_job import arguments_of_script
 from tuner_tui.settings.dialects.written_commands import program_of
-from tuner_tui.settings.distributed import (
-    process_count,
-    trains_on_cpu,
-)
+from tuner_tui.settings.distributed import process_count, trains_on_cpu
+from tuner_tui.settings.file_notes import ABSENT, INVALID, NOT_COMPLETE, UNREAD
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings, shorten_text
 from tuner_tui.settings.preset_file import LoadedPreset
-from tuner_tui.settings.tool_file import ABSENT, INVALID, NOT_COMPLETE, UNREAD
 
 
 class FileSystem(Struct, frozen=True):

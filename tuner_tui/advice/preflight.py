@@ -16,21 +16,12 @@ from tuner_tui.advice.thresholds import DISK_FREE_BYTES
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB, format_size
 from tuner_tui.hardware.environment import visible_gpus
-from tuner_tui.hardware.interpreter import (
-    Interpreter,
-    find_incompatibilities,
-)
+from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory
 from tuner_tui.memory.fixed_memory import OFFLOAD_BUFFERS, offloaded_bytes
 from tuner_tui.memory.job_task import modelled_job
 from tuner_tui.memory.known_shapes import known_shape
-from tuner_tui.settings.distributed import (
-    best_kind,
-    gpus_of_job,
-    is_same_kind,
-    process_count,
-    state_sharding,
-)
+from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind, process_count, state_sharding
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings, format_value
 from tuner_tui.settings.rules import find_problems

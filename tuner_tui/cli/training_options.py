@@ -47,7 +47,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob, Task
 from tuner_tui.settings.model import Origin, OriginKind, Resolved
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags
-from tuner_tui.settings.tool_file import names_tool_file
+from tuner_tui.settings.tool_choice import names_tool_file
 from tuner_tui.tuning.store import AlreadyTuningError
 
 AnyJob = TypeVar("AnyJob", BuiltinJob, BuiltinJob | CommandJob)

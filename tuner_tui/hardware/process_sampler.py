@@ -8,14 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.procfs import (
-    PROC,
-    all_processes,
-    children_by_parent,
-    read_command_line,
-    read_proc_text,
-    read_stat,
-)
+from tuner_tui.core.procfs import PROC, all_processes, children_by_parent, read_command_line, read_proc_text, read_stat
 from tuner_tui.hardware.processes import Role, role_of
 from tuner_tui.hardware.sample import ProcessSample
 

@@ -11,11 +11,7 @@ from pathlib import Path, PurePath
 from msgspec.structs import replace
 
 from tuner_tui.core.ownership import user_name
-from tuner_tui.core.procfs import (
-    PROC,
-    read_command_line,
-    read_proc_text,
-)
+from tuner_tui.core.procfs import PROC, read_command_line, read_proc_text
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
 from tuner_tui.hardware.inventory import GpuProcess

@@ -13,10 +13,7 @@ from msgspec import Struct
 
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import ModelShape, family_form, loaded_shape
-from tuner_tui.memory.parameter_counts import (
-    adapted_layers,
-    block_widths,
-)
+from tuner_tui.memory.parameter_counts import adapted_layers, block_widths
 from tuner_tui.memory.training_code import BUILT_IN, TrainingCode
 from tuner_tui.settings.model import Settings
 

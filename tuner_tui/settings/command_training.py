@@ -25,11 +25,11 @@ from tuner_tui.settings.dialects.python_values import declared_options, is_switc
 from tuner_tui.settings.dialects.script_search import MODULE, own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.distributed import training_words
 from tuner_tui.settings.errors import PresetError, SettingsError
+from tuner_tui.settings.file_sources import settings_of_options
 from tuner_tui.settings.job import CommandJob, Job, Task, model_among, task_of_source
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.preset_file import LoadedPreset
 from tuner_tui.settings.presets import load_preset
-from tuner_tui.settings.tool_file import settings_of_options
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS
 
 

@@ -17,6 +17,7 @@ from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, with_bases
 from tuner_tui.settings.dialects.job_files import parse_tool_file
 from tuner_tui.settings.errors import PresetError
+from tuner_tui.settings.file_sources import without_unread
 from tuner_tui.settings.model import closest_match, shorten_text
 from tuner_tui.settings.preset_file import (
     HardwareRequirements,
@@ -26,7 +27,8 @@ from tuner_tui.settings.preset_file import (
     is_preset,
     read_preset,
 )
-from tuner_tui.settings.tool_file import import_tool_file, names_tool_file, without_unread
+from tuner_tui.settings.tool_choice import names_tool_file
+from tuner_tui.settings.tool_file import import_tool_file
 
 SUFFIXES = (".yaml", ".yml")
 

@@ -13,6 +13,7 @@ from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
+from tuner_tui.settings.file_notes import command_to_name
 from tuner_tui.settings.job import ApplyMode, CommandJob, Job, Launcher, Task, fallback_limit
 from tuner_tui.settings.model import (
     FIELDS,
@@ -30,7 +31,6 @@ from tuner_tui.settings.model import (
 )
 from tuner_tui.settings.preset_file import LoadedPreset, Preset
 from tuner_tui.settings.presets import find_preset, load_preset, shipped_folder
-from tuner_tui.settings.tool_file import command_to_name
 
 ENVIRONMENT_PREFIX = "TUNER_"
 PROJECT_FILE = "tuner.yaml"

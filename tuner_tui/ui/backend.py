@@ -56,13 +56,13 @@ from tuner_tui.settings.dialects.file_formats import render_export
 from tuner_tui.settings.dialects.settings_writer import write_settings
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.edit_history import EditHistory
+from tuner_tui.settings.file_update import FileUpdate, update_tool_file
 from tuner_tui.settings.job import OF_RUNTIME, BuiltinJob, Job
 from tuner_tui.settings.model import FIELDS, Resolved, Settings
 from tuner_tui.settings.preset_file import Preset, save_preset
 from tuner_tui.settings.presets import PresetEntry, is_shipped, list_presets, load_preset, preset_path, suiting_first
 from tuner_tui.settings.resolve import LaunchOptions, resolve, resolve_training
 from tuner_tui.settings.rules import RuleContext
-from tuner_tui.settings.tool_file import FileUpdate, update_tool_file
 from tuner_tui.tuning.store import list_tunings, tunings_dir
 from tuner_tui.ui.drafts import Draft, draft_path, read_draft
 from tuner_tui.ui.records import (

@@ -19,12 +19,13 @@ from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.core.text import format_table
 from tuner_tui.core.units import UNKNOWN
 from tuner_tui.settings.errors import FieldError, PresetError
+from tuner_tui.settings.file_notes import ABSENT, NOT_COMPLETE
+from tuner_tui.settings.file_update import FileUpdate
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value, format_value
 from tuner_tui.settings.preset_file import NO_GPU, is_measured
 from tuner_tui.settings.presets import PresetEntry, preset_path
 from tuner_tui.settings.rules import RuleContext
-from tuner_tui.settings.tool_file import ABSENT, NOT_COMPLETE, FileUpdate
 from tuner_tui.ui.drafts import Draft, draft_of, job_of, restorable, with_job
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import NameTakenError, PresetOutlook, TrainingConfig

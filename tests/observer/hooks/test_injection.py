@@ -12,10 +12,7 @@ import pytest
 
 from tests.late_module import skip_without
 from tests.observer.observed_process import SCRIPTS, SITE, observe, run_python
-from tuner_tui.observer.site._tuner_observer.hooks.injection import (
-    hook_lightning_resume,
-    hook_trainer_resume,
-)
+from tuner_tui.observer.site._tuner_observer.hooks.injection import hook_lightning_resume, hook_trainer_resume
 from tuner_tui.observer.site._tuner_observer.session import Session
 from tuner_tui.runs.events import types as events
 

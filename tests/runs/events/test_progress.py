@@ -12,13 +12,7 @@ from tests.runs.events.test_fold import steps
 from tests.runs.store.test_codec import events
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.fold import fold_all
-from tuner_tui.runs.events.progress import (
-    FIRST_STEP_STALL_S,
-    HistoryBuilder,
-    phase_at,
-    seconds_left,
-    stall_after_s,
-)
+from tuner_tui.runs.events.progress import FIRST_STEP_STALL_S, HistoryBuilder, phase_at, seconds_left, stall_after_s
 from tuner_tui.runs.events.run_state import RunState
 
 

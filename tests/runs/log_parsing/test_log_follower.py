@@ -16,12 +16,7 @@ from tuner_tui.core.clock import ClockReading
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import BACKWARD, Evaluated, Event, Metrics, Phase, Plan, Steps, trust
-from tuner_tui.runs.log_parsing.log_follower import (
-    LogEventBuilder,
-    LogOnlyFollower,
-    PrintedMetrics,
-    planned_steps,
-)
+from tuner_tui.runs.log_parsing.log_follower import LogEventBuilder, LogOnlyFollower, PrintedMetrics, planned_steps
 from tuner_tui.runs.log_parsing.progress_lines import parse_line, parse_output
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.settings.job import CommandJob

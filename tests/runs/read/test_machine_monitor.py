@@ -18,12 +18,7 @@ from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.process_sampler import ProcessSampler
 from tuner_tui.hardware.process_table import ProcessTable
 from tuner_tui.hardware.sampler import Sampler
-from tuner_tui.runs.read.machine_monitor import (
-    HOST_PIDS_NOTE,
-    LiveRuns,
-    MachineMonitor,
-    MachineView,
-)
+from tuner_tui.runs.read.machine_monitor import HOST_PIDS_NOTE, LiveRuns, MachineMonitor, MachineView
 from tuner_tui.runs.store.folder import RunFolder, SupervisorState, create_folder, write_supervisor_state
 
 SOON_S = 300.0

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.core.files import FolderNotFoundError
-from tuner_tui.runs.store.folder import (
-    RunFolder,
-    create_folder,
-    find_run,
-    list_runs,
-)
+from tuner_tui.runs.store.folder import RunFolder, create_folder, find_run, list_runs
 
 
 def test_names_count_up_and_folders_are_private(tmp_path: Path) -> None:

@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 
 from tuner_tui.runs.store.folder import Order
-from tuner_tui.runs.supervise.training_process import (
-    LaunchSpec,
-    StartedTraining,
-    StopEscalation,
-    StopTimeouts,
-)
+from tuner_tui.runs.supervise.training_process import LaunchSpec, StartedTraining, StopEscalation, StopTimeouts
 
 PATIENCE = StopTimeouts(stop_s=60.0, kill_s=10.0, saving_s=300.0)
 

@@ -13,11 +13,12 @@ from msgspec import structs
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.dialects.nested_values import to_fill_in
 from tuner_tui.settings.errors import PresetError
+from tuner_tui.settings.file_notes import ONLY_THIS
+from tuner_tui.settings.file_update import update_tool_file
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.preset_file import LoadedPreset
 from tuner_tui.settings.presets import load_preset
-from tuner_tui.settings.tool_file import ONLY_THIS, update_tool_file
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 CASES: dict[str, dict[str, Any]] = yaml.load(Path(__file__).with_name("files.yaml").read_text(), yaml.CSafeLoader)

@@ -13,7 +13,7 @@ from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.presets import load_preset
-from tuner_tui.settings.tool_file import tool_of_file
+from tuner_tui.settings.tool_choice import tool_of_file
 
 UNSLOTH = """from unsloth import FastLanguageModel
 from trl import SFTTrainer, SFTConfig

@@ -14,11 +14,12 @@ from tuner_tui.settings.dialects.dialect_choice import dialect_of_file
 from tuner_tui.settings.dialects.settings_reader import read_settings
 from tuner_tui.settings.dialects.settings_writer import write_settings
 from tuner_tui.settings.errors import PresetError
+from tuner_tui.settings.file_update import update_tool_file
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets import load_preset
 from tuner_tui.settings.resolve import LaunchOptions, resolve_training
-from tuner_tui.settings.tool_file import tool_of_file, update_tool_file
+from tuner_tui.settings.tool_choice import tool_of_file
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 AXOLOTL = """base_model: acme/base-1b

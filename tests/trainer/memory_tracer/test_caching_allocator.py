@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner_tui.trainer.memory_tracer.caching_allocator import (
-    BLOCK_BYTES,
-    FREED,
-    MIB,
-    Event,
-    Pool,
-    replay,
-)
+from tuner_tui.trainer.memory_tracer.caching_allocator import BLOCK_BYTES, FREED, MIB, Event, Pool, replay
 
 
 def allocated(*sizes: int) -> list[Event]:

@@ -20,11 +20,7 @@ from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.core.text import hanging_lines
 from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
 from tuner_tui.hardware.environment import visible_indexes
-from tuner_tui.hardware.interpreter import (
-    default_interpreter,
-    find_incompatibilities,
-    probe_versions,
-)
+from tuner_tui.hardware.interpreter import default_interpreter, find_incompatibilities, probe_versions
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import missing_path_problem
 from tuner_tui.runs.log_parsing.failures import is_log

@@ -34,12 +34,12 @@ from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
 from tuner_tui.settings.distributed import read_accelerate_config
+from tuner_tui.settings.file_update import update_tool_file
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import OriginKind, Resolved, Settings
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_planned
 from tuner_tui.settings.rules import Problem, find_problems
-from tuner_tui.settings.tool_file import update_tool_file
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS
 
 ASSUMED_CAPABILITY = (8, 0)

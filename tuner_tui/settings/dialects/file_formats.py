@@ -34,12 +34,7 @@ from tuner_tui.settings.dialects.script_search import find_program, own_modules,
 from tuner_tui.settings.dialects.shell_script import patch_shell, read_shell
 from tuner_tui.settings.dialects.text_patch import KeyPath, patch_text
 from tuner_tui.settings.errors import PresetError, SettingsError
-from tuner_tui.settings.yaml_reader import (
-    CONFIGURATIONS,
-    MAX_BYTES,
-    ToolFile,
-    read_text,
-)
+from tuner_tui.settings.yaml_reader import CONFIGURATIONS, MAX_BYTES, ToolFile, read_text
 
 SHELL = ".sh .bash .zsh .slurm .sbatch .sb .pbs .lsf .qsub .bsub .job .sub .args"
 SCRIPT_FORMS: Mapping[str, Form] = {

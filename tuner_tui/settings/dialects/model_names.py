@@ -9,15 +9,8 @@ from typing import Any, Literal
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_of_command, leaf_pattern
 from tuner_tui.settings.dialects.nested_values import TEMPLATE, to_fill_in
 from tuner_tui.settings.dialects.python_values import CLASS
-from tuner_tui.settings.dialects.script_search import (
-    pattern_of,
-    words_of,
-)
-from tuner_tui.settings.job import (
-    Task,
-    names_other_task,
-    task_of_source,
-)
+from tuner_tui.settings.dialects.script_search import pattern_of, words_of
+from tuner_tui.settings.job import Task, names_other_task, task_of_source
 from tuner_tui.settings.model import shorten_text
 
 LONGEST_NAME = 200

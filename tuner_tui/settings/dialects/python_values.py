@@ -17,12 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.core.python_syntax import parse_expression, parse_python
-from tuner_tui.settings.dialects.script_search import (
-    TRAINING,
-    WORD,
-    pattern_of,
-    words_of,
-)
+from tuner_tui.settings.dialects.script_search import TRAINING, WORD, pattern_of, words_of
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
 

@@ -11,11 +11,7 @@ import yaml
 from tuner_tui.settings.dialects.nested_values import flatten, holds_one_section, set_nested
 from tuner_tui.settings.dialects.script_search import pattern_of
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.yaml_reader import (
-    INI,
-    compose_tool_yaml,
-    parse_tool_text,
-)
+from tuner_tui.settings.yaml_reader import INI, compose_tool_yaml, parse_tool_text
 
 KeyPath = tuple[str, ...]
 

@@ -55,14 +55,7 @@ from tuner_tui.settings.dialects.written_commands import (
     with_launcher,
 )
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import (
-    COMMAND_TO_NAME,
-    MODEL_NAMES,
-    ApplyMode,
-    CommandJob,
-    names_other_task,
-    task_of_source,
-)
+from tuner_tui.settings.job import COMMAND_TO_NAME, MODEL_NAMES, ApplyMode, CommandJob, names_other_task, task_of_source
 from tuner_tui.settings.model import FIELDS, Value
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS, INI, ToolFile
 

@@ -35,9 +35,7 @@ from tuner_tui.settings.dialects.script_search import (
     words_of,
 )
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import (
-    COMMAND_TO_NAME,
-)
+from tuner_tui.settings.job import COMMAND_TO_NAME
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS
 
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
