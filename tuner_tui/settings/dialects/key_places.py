@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -32,7 +33,7 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
     keys: dict[str, str] = {}
     flat = without_other_meanings(flat)
     settings = {key: name for name, key in dialect.names.items()}
-    only_with, elsewhere, switch = words_of("only_with"), words_of("elsewhere"), "|".join(words_of("section_switches"))
+    only_with, switch = words_of("only_with"), "|".join(words_of("section_switches"))
     # A key that has a value, or a name like it as a value: `train_lora.py`.
     texts = [key for key, value in flat.items() if value not in (None, "")]
     texts += [value for value in flat.values() if isinstance(value, str)]
@@ -41,12 +42,9 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
         name = settings.get(key, key)
         if key in flat and _suits(name, flat[key]):
             continue
-        evaluation = [] if "eval" in name else [words_of("evaluation")]
-        others = "|".join([words_of("other_use"), *elsewhere.get(name, ()), *evaluation])
+        other_sections = _other_sections(name)
         is_switch = name in FIELDS and FIELDS[name].kind == "bool"
-        # Leaves are in order of certainty, and the first that occurs decides: `optimizer.lr` before `lr`. Several keys
-        # with that ending are no place, since nobody knows which one trains, unless all but one repeat it in a variant,
-        # or one alone is in a section of the training or of the setting, or nearest to the top.
+        # Leaves are in order of certainty, and the first that occurs decides: `optimizer.lr` before `lr`.
         for leaf in leaves:
             if leaf in only_with and not any(re.search(only_with[leaf], text) for text in texts):
                 continue
@@ -54,25 +52,42 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
             ending = [
                 path
                 for path, snake in spelled.items()
-                if (ends.search(snake) or ends.search(path))
-                and not re.search(others, path.lower()[: path.rfind(".") + 1])
+                if (ends.search(snake) or (snake != path and ends.search(path)))
+                and not other_sections.search(path.lower()[: path.rfind(".") + 1])
                 and _suits(name, flat[path])
             ]
-            literal = [path for path in ending if why_left_open(path, flat[path]) is None]
-            base = min(ending, key=len, default="")
-            if all(path.lower().endswith(f".{base.lower()}") for path in ending if path != base):
-                literal = [base] if base in literal else []  # others replace it in a variant: `profiles.full.train.lr`
-            if len({str(flat[path]) for path in literal}) > 1:
-                for sections in (words_of("of_training"), words_of("sections_of").get(name, "^$")):
-                    inner = [path for path in literal if re.search(sections, path.lower())]
-                    literal = inner if len(inner) == 1 else literal
-                highest = min(path.count(".") for path in literal)
-                literal = [path for path in literal if path.count(".") == highest]
-            if len(literal) == 1 or (agreeing and len({str(flat[path]) for path in literal}) == 1):
-                keys[key] = min(literal, key=lambda path: re.search(words_of("of_training"), path.lower()) is None)
+            places = _likeliest(name, ending, flat)
+            if len(places) == 1 or (agreeing and len({str(flat[path]) for path in places}) == 1):
+                keys[key] = min(places, key=lambda path: re.search(words_of("of_training"), path.lower()) is None)
             if ending:
                 break  # of several, none is known to be meant
     return keys
+
+
+@cache
+def _other_sections(name: str) -> re.Pattern[str]:
+    """The sections in which a key for the setting `name` is of something else."""
+    evaluation = [] if "eval" in name else [words_of("evaluation")]
+    return re.compile("|".join([words_of("other_use"), *words_of("elsewhere").get(name, ()), *evaluation]))
+
+
+def _likeliest(name: str, paths: Sequence[str], flat: Mapping[str, Any]) -> list[str]:
+    """Which of several keys for a setting train.
+
+    Nobody knows, unless all but one repeat it in a variant, or one alone is in a section of the training or of the
+    setting, or nearest to the top.
+    """
+    literal = [path for path in paths if why_left_open(path, flat[path]) is None]
+    base = min(paths, key=len, default="")
+    if all(path.lower().endswith(f".{base.lower()}") for path in paths if path != base):
+        literal = [base] if base in literal else []  # others replace it in a variant: `profiles.full.train.lr`
+    if len({str(flat[path]) for path in literal}) < 2:
+        return literal
+    for sections in (words_of("of_training"), words_of("sections_of").get(name, "^$")):
+        inner = [path for path in literal if re.search(sections, path.lower())]
+        literal = inner if len(inner) == 1 else literal
+    highest = min(path.count(".") for path in literal)
+    return [path for path in literal if path.count(".") == highest]
 
 
 def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
