@@ -52,43 +52,14 @@ def read_shell(text: str, source: str) -> ToolFile:
     if not best.words or not _is_training(best, Path(source).absolute()):
         why = "is a shell script in which no training command was found: open the one that starts the training"
         raise PresetError(f"{source}: {why}")
-    environment, words = dict(best.exported), best.words
-    while words and ((match := ASSIGNMENT.fullmatch(words[0])) or words[0] in words_of("of_shell")):
-        environment |= {match[1]: match[2]} if match else {}
-        words = words[1:]
-    optional = ((word, pattern_of("optional_words").fullmatch(word)) for word in words)
-    words = tuple(word for word, name in optional if not name or re.search(rf"\b{name[1]}\+?=", text))
-    if "$PWD" in f"{words}{environment}" and script_of(words).name and not pattern_of("moves").search(text):
-        name = script_of(words).with_suffix(".py").as_posix()
-        program = find_program(Path(source), [Path(name)], best.folder)  # it is started where this is there
-        root = "$PWD" if program is None else str(program).removesuffix(f"/{name}")
-        words = tuple(word.replace("$PWD", root) for word in words)
-        environment = {key: value.replace("$PWD", root) for key, value in environment.items()}
-    # A word with `$` left in it needs a variable that the script does not set: the caller's environment, an argument,
-    # a loop. Such a command can only be started through its script.
-    # A variable that extends itself takes what it was when the job starts.
-    assigned = (Template(value).safe_substitute({name: ""}) for name, value in environment.items())
-    open_words = [word for word in (*words, *assigned, best.folder) if "$" in word or "`" in word]
-    needed = dict.fromkeys(
-        f"${match[1]}" if match[1] else match[0] for word in open_words for match in pattern_of("needed").finditer(word)
-    )
-    code = re.sub(r"(?m)^[ \t]*#.*", "", text)
-    guards = ((match[match.lastindex or 0], code[: match.start()]) for match in pattern_of("guards").finditer(code))
-    guarded = dict.fromkeys(f"${name}" for name, above in guards if not re.search(rf"\b{name}{words_of('set')}", above))
-    by_source: dict[str, list[str]] = {"it needs": [*guarded]}
-    for word in needed:
-        if word not in guarded and f"{word[1:]} has several values" not in best.reasons:
-            source_of, shown = _source_of_variable(word, code)
-            by_source.setdefault(source_of, []).append(shown)
-    if "only the shell knows" in by_source:  # from what an allocation sets
-        names = (f"${name}" for name in pattern_of("of_allocation").findall(code))
-        by_source["it needs"] = [*dict.fromkeys([*by_source["it needs"], *names])]
-    reasons = (*(f"{source_of} {', '.join(names)}" for source_of, names in by_source.items() if names), *best.reasons)
+    environment, words = _words_and_variables(best, text, source)
+    reasons = (*_reasons(best, environment, words, text), *best.reasons)
     if (elsewhere := pattern_of("starts_elsewhere").match(" ".join(words))) is not None:
         reasons += (f"{elsewhere[1]} starts it on another machine, where nothing is watched",)
     if best.only_set:
         reasons = (ONLY_SETS,)
-    runs = best.starts and not open_words and not reasons and bool(words) and not words[0].startswith("-")
+    is_option = bool(words) and words[0].startswith("-")
+    runs = best.starts and not _open_words(best, environment, words) and not reasons and bool(words) and not is_option
     values = options_of(words)
     # What differs between several trainings is what only the shell knows: neither a value nor the script's default.
     differing = {name for rival in best.rivals for name, _ in values.items() ^ options_of(rival).items()}
@@ -101,6 +72,56 @@ def read_shell(text: str, source: str) -> ToolFile:
         incomplete=reasons,
         more=tuple(name for name in best.programs if name not in (script_of(words).name, *words_of("says_or_moves"))),
     )
+
+
+def _words_and_variables(command: TrainingCommand, text: str, source: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables of a command, with those set in front of it, and its words after these."""
+    environment, words = dict(command.exported), command.words
+    while words and ((match := ASSIGNMENT.fullmatch(words[0])) or words[0] in words_of("of_shell")):
+        environment |= {match[1]: match[2]} if match else {}
+        words = words[1:]
+    optional = ((word, pattern_of("optional_words").fullmatch(word)) for word in words)
+    words = tuple(word for word, name in optional if not name or re.search(rf"\b{name[1]}\+?=", text))
+    if "$PWD" in f"{words}{environment}" and script_of(words).name and not pattern_of("moves").search(text):
+        name = script_of(words).with_suffix(".py").as_posix()
+        program = find_program(Path(source), [Path(name)], command.folder)  # it is started where this is there
+        root = "$PWD" if program is None else str(program).removesuffix(f"/{name}")
+        words = tuple(word.replace("$PWD", root) for word in words)
+        environment = {key: value.replace("$PWD", root) for key, value in environment.items()}
+    return environment, words
+
+
+def _open_words(command: TrainingCommand, environment: Mapping[str, str], words: tuple[str, ...]) -> list[str]:
+    """The words that need a variable which the script does not set: the caller's, an argument, one of a loop.
+
+    A command with such a word can only be started through its script.
+    """
+    # A variable that extends itself takes what it was when the job starts.
+    assigned = (Template(value).safe_substitute({name: ""}) for name, value in environment.items())
+    return [word for word in (*words, *assigned, command.folder) if "$" in word or "`" in word]
+
+
+def _reasons(
+    command: TrainingCommand, environment: Mapping[str, str], words: tuple[str, ...], text: str
+) -> Iterator[str]:
+    """What the command needs that the script does not set, by where it would come from."""
+    needed = dict.fromkeys(
+        f"${match[1]}" if match[1] else match[0]
+        for word in _open_words(command, environment, words)
+        for match in pattern_of("needed").finditer(word)
+    )
+    code = re.sub(r"(?m)^[ \t]*#.*", "", text)
+    guards = ((match[match.lastindex or 0], code[: match.start()]) for match in pattern_of("guards").finditer(code))
+    guarded = dict.fromkeys(f"${name}" for name, above in guards if not re.search(rf"\b{name}{words_of('set')}", above))
+    by_source: dict[str, list[str]] = {"it needs": [*guarded]}
+    for word in needed:
+        if word not in guarded and f"{word[1:]} has several values" not in command.reasons:
+            source_of, shown = _source_of_variable(word, code)
+            by_source.setdefault(source_of, []).append(shown)
+    if "only the shell knows" in by_source:  # from what an allocation sets
+        names = (f"${name}" for name in pattern_of("of_allocation").findall(code))
+        by_source["it needs"] = [*dict.fromkeys([*by_source["it needs"], *names])]
+    return (f"{source_of} {', '.join(names)}" for source_of, names in by_source.items() if names)
 
 
 def _source_of_variable(word: str, code: str) -> tuple[str, str]:
