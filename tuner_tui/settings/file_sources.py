@@ -168,22 +168,11 @@ def _with_command(
         given = {**read_options(job.command[after:]), **read_overrides(job.command)}
         started = with_model_and_data(replace(job, model=None), dialects()["hf-args"], given)
         return {**settings, **settings_of_options(given)}, replace(started, model=started.model or job.model), {}
-    folders = (*([Path(job.cwd)] if job.cwd else []), *path.absolute().parents[: FOLDERS_UP + 1])
     program = program_of(words, path)
     composed = None if program is None else configuration_of(program, words)
-    script, overrides = script_of(words).as_posix(), read_overrides(words, of_hydra=True)
-    names = (word.rpartition("=")[2] for word in words if word != script)
-    paths = [folder / name for name in names if name.endswith((*CONFIGURATIONS, ".py")) for folder in folders]
+    overrides = read_overrides(words, of_hydra=True)
     given = {**read_options(words), **flag_values(words, program), **overrides}
-    configured = [inner.resolve() for inner in (*([composed] if composed else []), *paths) if inner.is_file()]
-    # What the program itself says counts last, the file that it opens by a name of its own before that.
-    unlabelled = (word for before, word in pairwise(words) if not (before[0] == "-" or word in ("$@", script)))
-    opens_unknown = any("$" in word for word in unlabelled)
-    programs = [] if program is None or opens_unknown or dialect_of_command(words).programs else [program]
-    if programs and not configured:
-        texts = pattern_of("opened_files").findall(read_source(programs[0]))
-        opened = {inner for name in texts if (inner := find_program(path, [Path(name)])) is not None}
-        configured = [*opened] if len(opened) == 1 else []
+    configured, programs = _files_of_command(words, job, path, program, composed)
     variables = {f"${name}": value for name, value in file.environment.items()}
     options = {key: f"<{value}>" if "$" in value else value for key, value in (given | variables).items()}
     sources: dict[str, str] = {}
@@ -193,18 +182,12 @@ def _with_command(
         with suppress(SettingsError):
             named = parse_file(read_file_text(inner), inner, options)
             named = replace(named, values=without_unread(named.values, programs))
-            tool = tool_of_file(named, inner)
             if inner == composed:  # an override that only the shell knows is unknown, not the default below it
-                values = with_references(compose_with(inner, overrides))
+                tool, values = dialects()["hydra"], with_references(compose_with(inner, overrides))
                 of_keys = {value for key, value in overrides.items() if "." in key}  # else it is the name of a group
-                model = job.model if job.model in of_keys else None
-                tool, job = dialects()["hydra"], replace(job, model=model, data=None)
+                job = replace(job, model=job.model if job.model in of_keys else None, data=None)
             else:
-                values = dict(named.values)
-                for key in flatten(values).keys() & given.keys():  # what only the shell knows is unknown
-                    set_nested(values, key.split("."), None if "$" in given[key] else given[key])
-                values = with_references(values)
-                values.pop("steps_per_print", None)  # of DeepSpeed itself, not of the Trainer that it is given to
+                tool, values = tool_of_file(named, inner), _overridden(named.values, given)
             imported = read_settings(tool, values)
             read = {**(length_of_names(inner) if inner in programs else {}), **imported.settings}
             job = replace(job, stated={**imported.foreign, **job.stated})
@@ -215,6 +198,39 @@ def _with_command(
             settings = {**settings, **read} if inner == composed else {**read, **settings}
             job = with_model_and_data(job, tool, values)
     return settings, job, sources
+
+
+def _files_of_command(
+    words: tuple[str, ...], job: CommandJob, path: Path, program: Path | None, composed: Path | None
+) -> tuple[list[Path], list[Path]]:
+    """The configurations that a command is given or that its program opens by name, and the program itself.
+
+    The program counts only where all of the command's words are known; what it says itself counts last.
+    """
+    script = script_of(words).as_posix()
+    names = (word.rpartition("=")[2] for word in words if word != script)
+    folders = (*([Path(job.cwd)] if job.cwd else []), *path.absolute().parents[: FOLDERS_UP + 1])
+    paths = [folder / name for name in names if name.endswith((*CONFIGURATIONS, ".py")) for folder in folders]
+    configured = [inner.resolve() for inner in (*([composed] if composed else []), *paths) if inner.is_file()]
+    unlabelled = (word for before, word in pairwise(words) if not (before[0] == "-" or word in ("$@", script)))
+    opens_unknown = any("$" in word for word in unlabelled)
+    if program is None or opens_unknown or dialect_of_command(words).programs:
+        return configured, []
+    if not configured:
+        texts = pattern_of("opened_files").findall(read_source(program))
+        opened = {inner for name in texts if (inner := find_program(path, [Path(name)])) is not None}
+        configured = [*opened] if len(opened) == 1 else []
+    return configured, [program]
+
+
+def _overridden(values: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The values of a configuration with the command's; what only the shell knows is unknown."""
+    changed = dict(values)
+    for key in flatten(changed).keys() & given.keys():
+        set_nested(changed, key.split("."), None if "$" in given[key] else given[key])
+    changed = with_references(changed)
+    changed.pop("steps_per_print", None)  # of DeepSpeed itself, not of the Trainer that it is given to
+    return changed
 
 
 def length_of_names(program: Path) -> Mapping[str, Value]:
