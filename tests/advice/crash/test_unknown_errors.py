@@ -394,6 +394,15 @@ def test_the_numbers_and_names_of_a_message_make_a_remedy(row: dict[str, Any]) -
         assert not any(re.fullmatch(title, each.title) for each in facts_in(other))
 
 
+def test_no_argument_is_to_be_checked_where_a_package_lacks_a_name() -> None:
+    def titles(error: str) -> list[str]:
+        (finding,) = read(frames(PROGRAM, "/home/ann/axolotl/src/axolotl/bake.py:bake|return tail[0]") + error)
+        return [offer.title for offer in finding.remedies if offer.title.startswith("check what reaches")]
+
+    assert titles("IndexError: list index out of range")
+    assert titles("NameError: name 'tail' is not defined") == []
+
+
 @pytest.mark.parametrize(
     "error",
     [

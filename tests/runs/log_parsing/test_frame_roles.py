@@ -51,6 +51,8 @@ COLLATOR, STACK = ("train.py", "collate_pairs"), (f"{SITE}/numpy/core/shape_base
     [
         ([("train.py", "main"), COLLATOR, STACK], "collate", None),
         ([ZERO, ALL_REDUCE], "zero", "training"),  # a collective yields to what called it
+        ([("train.py", "training_step"), ("batch.py", "__getitem__")], "step", "training"),  # no sample of a data set
+        ([COLLATOR, ("train.py", "tokenize")], "collate", None),
         ([PRETRAINED, TORCH_LOAD], "weights", "loading"),
         ([RESUME, TORCH_LOAD], "checkpoint-read", "loading"),
         ([("train.py", "evaluate"), ("model.py", "forward")], "forward", "evaluation"),

@@ -60,7 +60,7 @@ def check_the_call(failure: Failure, explanation: Explanation | None, meant: tup
     elif explanation is not None and demand and not explanation.is_specific:
         checks = (*checks, *explained[1:])  # the first says in general to do as the message asks
     elif explanation is not None:
-        checks = (*explained, *(checks if package else ()))
+        checks = (*explained, *(checks if package and not pattern_of("own-faults").search(failure.headline) else ()))
     is_wordless = package is not None and failure.refuses and not failure.headline.partition(": ")[2]
     if (is_release or is_wordless) and (explanation is None or not explanation.is_specific):
         checks = (*checks, remedy("program-parts", package=package or "its packages"))
