@@ -79,8 +79,10 @@ def location_of(frames: Sequence[CodeFrame]) -> str | None:
     beyond_torch = (name for file, name in around_model if "/torch/" not in file or "lightning" in file)
     if any(matches_any("evaluation-functions", name) for name in beyond_torch):
         return "evaluation"
-    roles_inwards = (role_of_frame(frame.file, frame.function) for frame in reversed(frames))
-    locations = [role.location for role in roles_inwards if role is not None and role.location]
+    named = [role for frame in reversed(frames) if (role := role_of_frame(frame.file, frame.function)) is not None]
+    # What a step or a collator prepares for itself is not loaded before the training.
+    passed_on = bool(named) and named[0].location == "loading" and role_of_traceback(frames) is not named[0]
+    locations = [role.location for role in named[passed_on:] if role.location]
     if any(matches_any("training-functions", name) for _, name in names):
         locations.append("training")
     return "checkpoint" if "checkpoint" in locations else next(iter(locations), None)
