@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.core.files import NumberedFolders, make_private, write_atomic, write_durable
+from tuner_tui.core.files import make_private, write_atomic, write_durable
+from tuner_tui.core.numbered_folders import NumberedFolders
 
 
 def test_a_file_is_replaced_and_private(tmp_path: Path) -> None:

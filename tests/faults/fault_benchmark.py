@@ -22,7 +22,7 @@ from typing import Any
 
 from tuner_tui.advice.diagnose import FindingHysteresis, diagnose
 from tuner_tui.advice.situation import situation_of_run
-from tuner_tui.core.files import wait_unlocked
+from tuner_tui.core.file_locks import wait_unlocked
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader

@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults.command_line import tuner
 from tests.runs.sandbox import supervisor_state, wait_gone
-from tuner_tui.core.files import wait_unlocked
+from tuner_tui.core.file_locks import wait_unlocked
 from tuner_tui.core.procfs import ProcessId, all_processes, identify_process, is_alive, read_command_line
 from tuner_tui.runs.launch.orders import give_order, wait_ended
 from tuner_tui.runs.read.status import read_status

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.slurm import FakeSlurm, row, submitted
-from tuner_tui.core.files import acquire_lock
+from tuner_tui.core.file_locks import acquire_lock
 from tuner_tui.runs.slurm import JobState, SlurmError, ask, parse_squeue, read_list, run_slurm
 
 

@@ -17,7 +17,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tests.tuning.builders import resolved
-from tuner_tui.core.files import is_locked
+from tuner_tui.core.file_locks import is_locked
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch, start_fallback
 from tuner_tui.runs.read.reader import RunReader, RunView

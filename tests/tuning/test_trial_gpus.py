@@ -15,7 +15,7 @@ from tests.benchmarks.tuning.simulated_training import random_training
 from tests.fakes.inventories import box, make_gpu, python
 from tests.fakes.listed_search import RUNNER
 from tests.tuning.builders import SCRIPT, resolved, tuning_record
-from tuner_tui.core.files import acquire_lock
+from tuner_tui.core.file_locks import acquire_lock
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest

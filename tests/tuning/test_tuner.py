@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from tests.fakes.inventories import box, make_gpu, python
 from tests.fakes.listed_search import RUNNER, ListedGpus, ListedSearch, measured
 from tests.tuning.builders import SCRIPT, resolved, tuning_record
-from tuner_tui.core.files import FolderNotFoundError, acquire_lock, wait_unlocked
+from tuner_tui.core.file_locks import acquire_lock, wait_unlocked
+from tuner_tui.core.numbered_folders import FolderNotFoundError
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.launch.command import LaunchError

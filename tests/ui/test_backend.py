@@ -15,7 +15,7 @@ from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
 from tests.runs.builders import whole_run
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.core.files import append_line
+from tuner_tui.core.line_files import append_line
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.runs.events.types import InEffect
 from tuner_tui.runs.store.codec import encode_event

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.fakes.inventories import box, make_gpu, python
 from tests.fakes.tuning_views import GIB, under_way
-from tuner_tui.core.files import acquire_lock, wait_unlocked
+from tuner_tui.core.file_locks import acquire_lock, wait_unlocked
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import BuiltinJob, CommandJob

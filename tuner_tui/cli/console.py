@@ -34,7 +34,7 @@ def fail(sentence: str, code: int = ExitCode.USAGE) -> NoReturn:
 
 def find_run_or_exit(name: str | None) -> RunFolder:
     """Return the folder of the run `name`, None for the newest, or exit with a sentence."""
-    from tuner_tui.core.files import FolderNotFoundError
+    from tuner_tui.core.numbered_folders import FolderNotFoundError
     from tuner_tui.runs.store.folder import find_run, list_runs, runs_dir
 
     if name is None:

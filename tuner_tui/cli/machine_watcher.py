@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, json_text, print_line, report_width, row_lines
 from tuner_tui.cli.watch_opener import open_machine_screen, run_watch_app
-from tuner_tui.core.files import FolderNotFoundError
+from tuner_tui.core.numbered_folders import FolderNotFoundError
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.core.signals import Signals
 from tuner_tui.runs.read.machine_monitor import open_machine_monitor

@@ -117,7 +117,7 @@ def resolve_name(name: str | None) -> tuple[str | None, Path | None]:
     """Return the preset or the run folder that `name` means; exit with 2 if it is neither."""
     if name is None or name == FIRST_PRESET:  # which is there: no preset is read before the first frame
         return name, None
-    from tuner_tui.core.files import FolderNotFoundError
+    from tuner_tui.core.numbered_folders import FolderNotFoundError
     from tuner_tui.runs.store.folder import find_run, runs_dir
     from tuner_tui.settings.errors import PresetError
     from tuner_tui.settings.presets import find_preset, preset_names

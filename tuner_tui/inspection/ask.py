@@ -15,7 +15,8 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from tuner_tui.core.files import LockedError, closing_descriptor, lock_descriptor
+from tuner_tui.core.file_locks import LockedError, lock_descriptor
+from tuner_tui.core.files import closing_descriptor
 from tuner_tui.core.procfs import PROC, ProcessStat, list_pids, read_proc_text, read_stat, send_signal
 from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, parse_stacks
 

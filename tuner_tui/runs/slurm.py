@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from tuner_tui.core.child_process import EndlessOutputError, run_command
 from tuner_tui.core.daemon_thread import daemon_call
-from tuner_tui.core.files import LockedError, held_lock, read_data_file, read_json, write_atomic
+from tuner_tui.core.file_locks import LockedError, held_lock
+from tuner_tui.core.files import read_data_file, read_json, write_atomic
 from tuner_tui.core.json_struct import Identifier, JobId, Time, from_json, to_json
 from tuner_tui.core.redaction import redact_text
 

@@ -8,7 +8,7 @@ import time
 
 from msgspec import Struct, structs
 
-from tuner_tui.core.files import is_locked
+from tuner_tui.core.file_locks import is_locked
 from tuner_tui.core.text import end_at_word
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest

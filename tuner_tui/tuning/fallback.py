@@ -26,7 +26,8 @@ from tuner_tui.advice.findings.non_finite import LOSS_IGNORES_ACCUMULATION
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.settings_check import unreachable_settings
 from tuner_tui.advice.situation import Situation, chosen_settings, effective_settings, situation_of_run
-from tuner_tui.core.files import acquire_lock, append_line, wait_unlocked
+from tuner_tui.core.file_locks import acquire_lock, wait_unlocked
+from tuner_tui.core.line_files import append_line
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.types import FallbackEnded, FellBack
 from tuner_tui.runs.launch.command import MEMORY_HISTORY, LaunchError

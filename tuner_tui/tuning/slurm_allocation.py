@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LockedError, acquire_lock
+from tuner_tui.core.file_locks import LockedError, acquire_lock
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs import slurm
 from tuner_tui.runs.launch.command import LaunchError

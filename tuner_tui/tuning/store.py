@@ -8,8 +8,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_regular, write_atomic
+from tuner_tui.core.file_locks import acquire_lock, is_locked
+from tuner_tui.core.files import read_regular, write_atomic
 from tuner_tui.core.json_struct import AbsolutePath, GpuUuid, Identifier, ProgramPath, Time
+from tuner_tui.core.numbered_folders import NumberedFolders
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import FolderFile, StateFolder, state_dir
 from tuner_tui.runs.store.record import read_launched

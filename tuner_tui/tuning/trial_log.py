@@ -12,8 +12,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from tuner_tui.core.files import LineAppender, LineTail
 from tuner_tui.core.json_struct import Identifier, PathText, Time, checked
+from tuner_tui.core.line_files import LineAppender, LineTail
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.other_load import OtherLoad
 from tuner_tui.runs.store.record import RecordError

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from tuner_tui.core.files import FolderNotFoundError
+from tuner_tui.core.numbered_folders import FolderNotFoundError
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample

@@ -10,7 +10,7 @@ from tests.faults.fault_benchmark import FAULTS, Fault, can_mount, judge, start
 from tests.faults.fault_benchmark import Found as First
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run
-from tuner_tui.core.files import wait_unlocked
+from tuner_tui.core.file_locks import wait_unlocked
 
 FATAL = ("memory-limit", "shm-limit", "killed-worker", "killed-trainer", "missing-package")
 

@@ -18,7 +18,7 @@ from tests.benchmarks.screen.peers import OURS, commands
 QUIET = """
 import math, os, sys, time
 from pathlib import Path
-from tuner_tui.core.files import LineAppender
+from tuner_tui.core.line_files import LineAppender
 from tuner_tui.runs.store.codec import encode_event as encode
 from tuner_tui.runs.events.types import Metrics, Phase, Plan, Started, Steps
 
@@ -46,7 +46,7 @@ for second in range(1, 36_000):
 PRINTING = """
 import math, os, random, sys, time
 from pathlib import Path
-from tuner_tui.core.files import LineAppender
+from tuner_tui.core.line_files import LineAppender
 from tuner_tui.runs.store.codec import encode_event as encode
 from tuner_tui.runs.events.types import Metrics, Phase, Plan, Started, Steps
 

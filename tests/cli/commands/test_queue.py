@@ -18,7 +18,7 @@ from tests.runs.queue.queue_box import QueueBox, eventually
 from tests.runs.sandbox import Fifo, fifo, wait_ended
 from tuner_tui.cli.commands.run import expand_sweep
 from tuner_tui.cli.options import build_app
-from tuner_tui.core.files import acquire_lock
+from tuner_tui.core.file_locks import acquire_lock
 from tuner_tui.core.units import parse_duration
 from tuner_tui.runs.queue.queued_run import memory_folder, start_file, waiter_lock
 from tuner_tui.runs.store.folder import read_supervisor_state, runs_dir

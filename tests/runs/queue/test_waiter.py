@@ -13,7 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.runs.queue.queue_box import FakeSampler, QueueBox, eventually, fake_gpus
-from tuner_tui.core.files import acquire_lock, append_line
+from tuner_tui.core.file_locks import acquire_lock
+from tuner_tui.core.line_files import append_line
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import Sample

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.gpu_reader import Clock, FakeHandle, FakeReader
 from tests.fakes.procfs import write_process
-from tuner_tui.core.files import acquire_lock
+from tuner_tui.core.file_locks import acquire_lock
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import GpuProblemKind

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tuner_tui.core.files import acquire_lock
+from tuner_tui.core.file_locks import acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
 from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.read.reader import list_run

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.core.files import FolderNotFoundError
+from tuner_tui.core.numbered_folders import FolderNotFoundError
 from tuner_tui.runs.store.folder import RunFolder, create_folder, find_run, list_runs
 
 

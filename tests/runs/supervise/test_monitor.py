@@ -13,7 +13,7 @@ import pytest
 
 from tests.runs.sandbox import wait_gone
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.files import LineAppender
+from tuner_tui.core.line_files import LineAppender
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
 from tuner_tui.runs.events.types import Event, Finished, Phase, Plan, Steps
 from tuner_tui.runs.read.reader import RunReader

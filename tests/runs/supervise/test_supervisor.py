@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, supervisor_state, wait_ended, wait_gone
-from tuner_tui.core.files import is_locked
+from tuner_tui.core.file_locks import is_locked
 from tuner_tui.core.procfs import identify_process, is_alive
 from tuner_tui.runs.events.types import Exited, Finished, Launched
 from tuner_tui.runs.launch.command import LaunchError

@@ -17,8 +17,8 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.settings_check import SettingCheck, verify_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.cli.console import fail, find_run_or_exit, print_report
-from tuner_tui.core.files import FolderNotFoundError
 from tuner_tui.core.json_struct import to_json
+from tuner_tui.core.numbered_folders import FolderNotFoundError
 from tuner_tui.core.text import format_observed, join_paragraphs
 from tuner_tui.inspection.faithful_resume import ResumeCheck
 from tuner_tui.runs.events.run_state import RunState

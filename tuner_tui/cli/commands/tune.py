@@ -17,7 +17,7 @@ from tuner_tui.cli.console import ExitCode, fail, print_folder, print_line, prin
 from tuner_tui.cli.machine import read_training_machine
 from tuner_tui.cli.options import Detached
 from tuner_tui.cli.training_options import TrainingOptions, launch_request, prepare_announced, taking
-from tuner_tui.core.files import FolderNotFoundError
+from tuner_tui.core.numbered_folders import FolderNotFoundError
 from tuner_tui.core.signals import Signals
 from tuner_tui.core.units import format_gib
 from tuner_tui.runs.launch.command import check_script

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from tuner_tui.core.files import LockedError, append_line
+from tuner_tui.core.file_locks import LockedError
+from tuner_tui.core.line_files import append_line
 from tuner_tui.core.procfs import send_signal, this_machine
 from tuner_tui.runs.events.types import Started, StopRequested
 from tuner_tui.runs.launch.command import LaunchError, check_unshared

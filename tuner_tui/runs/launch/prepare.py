@@ -16,8 +16,9 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuner_tui.core.files import FolderNotFoundError, lacks_locks
+from tuner_tui.core.file_locks import lacks_locks
 from tuner_tui.core.json_struct import IDENTIFIER
+from tuner_tui.core.numbered_folders import FolderNotFoundError
 from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import VISIBLE_DEVICES

@@ -14,7 +14,8 @@ from typing import Self
 from msgspec import Struct, field, structs, to_builtins
 
 from tuner_tui import __version__
-from tuner_tui.core.files import LockedError, held_lock, make_private, write_atomic
+from tuner_tui.core.file_locks import LockedError, held_lock
+from tuner_tui.core.files import make_private, write_atomic
 from tuner_tui.core.json_struct import WORD, to_json
 from tuner_tui.core.procfs import end_group, this_machine
 from tuner_tui.core.redaction import redact_env

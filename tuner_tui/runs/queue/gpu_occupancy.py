@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.files import is_locked
+from tuner_tui.core.file_locks import is_locked
 from tuner_tui.core.ownership import user_name
 from tuner_tui.core.procfs import PROC, ProcessId, descendants_in, read_proc_text, this_machine
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_indexes

@@ -17,8 +17,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.files import append_line, held_lock, is_locked, make_private, read_json, read_regular, write_atomic
+from tuner_tui.core.file_locks import held_lock, is_locked
+from tuner_tui.core.files import make_private, read_json, read_regular, write_atomic
 from tuner_tui.core.json_struct import IDENTIFIER, Count, GpuUuid, Identifier, Time, from_json, to_json
+from tuner_tui.core.line_files import append_line
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.runs.store.folder import RunFolder, SupervisorState, read_supervisor_state, write_supervisor_state
 from tuner_tui.runs.supervise.run_processes import finish_start, open_detached

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from tuner_tui.core.files import WITHOUT_LOCKS, FolderNotFoundError, lacks_locks
+from tuner_tui.core.file_locks import WITHOUT_LOCKS, lacks_locks
 from tuner_tui.core.json_struct import to_json
+from tuner_tui.core.numbered_folders import FolderNotFoundError
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory

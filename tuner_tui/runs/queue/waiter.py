@@ -18,7 +18,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LockedError, held_lock, is_locked, opened_regular, read_regular, write_atomic
+from tuner_tui.core.file_locks import LockedError, held_lock, is_locked
+from tuner_tui.core.files import opened_regular, read_regular, write_atomic
 from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.environment import VISIBLE_DEVICES
 from tuner_tui.hardware.sampler import Sampler, open_sampler

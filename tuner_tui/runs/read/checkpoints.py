@@ -13,7 +13,8 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LineTail, read_data_file, read_regular
+from tuner_tui.core.files import read_data_file, read_regular
+from tuner_tui.core.line_files import LineTail
 from tuner_tui.runs.events.types import Checkpoint, Event, Saved
 from tuner_tui.runs.read.event_sampling import sampled_new_lines
 from tuner_tui.runs.store.codec import decode_events

@@ -16,7 +16,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LineTail, opened_regular
+from tuner_tui.core.files import opened_regular
+from tuner_tui.core.line_files import LineTail
 from tuner_tui.runs.events.types import STORY_PREFIX, Event, Launched, Started
 from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder

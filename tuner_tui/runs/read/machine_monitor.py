@@ -13,8 +13,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LineTail, read_json
+from tuner_tui.core.files import read_json
 from tuner_tui.core.json_struct import Count, Identifier, PathText, Pid
+from tuner_tui.core.line_files import LineTail
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
 from tuner_tui.hardware.host_jobs import JobProcess, JobTree, find_jobs, looks_like_training

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LineTail
+from tuner_tui.core.line_files import LineTail
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.units import GIB, parse_size
 from tuner_tui.memory.calibration import MeasuredRun

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tuner_tui.core.files import LineTail, is_irregular
+from tuner_tui.core.files import is_irregular
+from tuner_tui.core.line_files import LineTail
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import History, HistoryBuilder, mean_rates, phase_at, seconds_left

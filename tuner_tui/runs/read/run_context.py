@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuner_tui.core.files import LineTail
+from tuner_tui.core.line_files import LineTail
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import Series, mean_rates, startup_phases

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import is_locked, wait_unlocked
+from tuner_tui.core.file_locks import is_locked, wait_unlocked
 from tuner_tui.core.procfs import Machine, ProcessId, is_alive, this_machine
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.queue.queued_run import QueueError, waiting_run, waiting_sentence

@@ -20,8 +20,9 @@ from typing import Any, ClassVar, Literal, get_args
 import platformdirs
 from msgspec import Struct
 
-from tuner_tui.core.files import NumberedFolders, closing_descriptor, open_regular, overwrite, read_json, write_atomic
+from tuner_tui.core.files import closing_descriptor, open_regular, overwrite, read_json, write_atomic
 from tuner_tui.core.json_struct import ExitCode, SignalNumber, Time, from_json, to_json
+from tuner_tui.core.numbered_folders import NumberedFolders
 from tuner_tui.core.procfs import Machine, ProcessId, is_alive, send_signal, this_machine
 
 RUNS = NumberedFolders("r", "run")

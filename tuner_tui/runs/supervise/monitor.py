@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.files import LineAppender, LineTail
+from tuner_tui.core.line_files import LineAppender, LineTail
 from tuner_tui.core.procfs import ProcessStat, all_processes, descendants_in, end_group, is_alive
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.processes import LOADER_WORKER

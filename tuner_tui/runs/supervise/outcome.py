@@ -17,7 +17,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LockedError, acquire_lock, append_line, closing_descriptor, held_lock, read_data_file
+from tuner_tui.core.file_locks import LockedError, acquire_lock, held_lock
+from tuner_tui.core.files import closing_descriptor, read_data_file
+from tuner_tui.core.line_files import append_line
 from tuner_tui.core.procfs import PROC, read_command_line, read_proc_text
 from tuner_tui.core.redaction import redact_argv, redact_text
 from tuner_tui.core.text import first_line

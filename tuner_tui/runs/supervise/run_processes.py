@@ -27,7 +27,8 @@ from typing import IO, TypeVar
 
 from msgspec import Struct
 
-from tuner_tui.core.files import LockedError, closing_descriptor, open_to_append
+from tuner_tui.core.file_locks import LockedError
+from tuner_tui.core.files import closing_descriptor, open_to_append
 from tuner_tui.core.procfs import (
     PROC,
     TICKS_PER_S,

@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.files import LockedError, acquire_lock
+from tuner_tui.core.file_locks import LockedError, acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive, this_machine
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.signals import Signals
