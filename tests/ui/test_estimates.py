@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tests.fakes import live_run
-from tests.fakes.memory_outlooks import GIB, H100, estimated
-from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeEstimates, ended, running
+from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeEstimates, FakeSampler, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
 from tests.ui.pilots import app_of, on_screen, press_to, press_until, said, screen_text, until, value
@@ -31,6 +32,7 @@ from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import training_code_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
+from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import RanOut, estimate_from_phases
@@ -491,3 +493,27 @@ async def test_the_key_that_fits_the_batch_offers_to_measure_what_is_not_known(u
         await press_to(pilot, "Fit batch", "f")
         assert words in " ".join(screen_text(pilot.app).replace("│", " ").split())
         await press_to(pilot, "Tune", "enter")
+
+
+class Filling(FakeSampler):
+    """Each sample is ten seconds after the last one, and other programs hold 40 GiB more of GPU 0."""
+
+    def sample(self, watched: Sequence[int] = ()) -> Sample:
+        first, *others = self._sample.gpus
+        filled = replace(first, memory_used_bytes=(first.memory_used_bytes or 0) + 40 * GIB, processes=())
+        self._sample = replace(self._sample, time_s=self._sample.time_s + 10, gpus=(filled, *others))
+        return self._sample
+
+
+async def test_an_estimate_follows_the_memory_that_other_programs_take() -> None:
+    held: list[int | None] = []
+
+    def estimate(request: EstimateRequest) -> MemoryOutlook:
+        held.append(request.inventory.gpus[0].memory_used_bytes)
+        return outlook_of(request)
+
+    box = FakeBox()
+    sampler = Filling(Sample(live_run.START_S, (GpuSample(0, live_run.H100, memory_used_bytes=0),)))
+    backend = box.backend(estimates=FakeEstimates(quick=estimate), open_sampler=lambda: sampler)
+    async with on_screen(box, backend=backend) as pilot:
+        await until(pilot, lambda: len({*held} - {None}) > 1)

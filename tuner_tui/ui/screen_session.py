@@ -7,6 +7,7 @@ process or a driver runs on a thread.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +19,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tuner_tui.advice.estimate import EstimateRequest
+from tuner_tui.advice.recommend.target import with_memory_of_others
 from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.read.log_reader import LogWindow
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.ui.backend import Backend
@@ -44,6 +48,8 @@ NO_OUTPUT = LogWindow((), (), 0, 0, 0, True, True)
 """Of no run; None is that of a run that was not read yet."""
 DRAFT_DELAY_S = 0.5
 """Seconds after a change until it is kept, so that a key held down writes one file."""
+ROOM_EVERY_S = 5.0
+"""Seconds between two looks at the memory of other programs, as estimates depend on it."""
 SAMPLE_VALID_S = 3.0
 """Age at which the newest sample of the followed run's supervisor is replaced by one of the screen's own."""
 
@@ -57,6 +63,7 @@ class ScreenSession:
         self._backend = backend
         self._hardware = HardwareFeed()
         self._run: FollowedRun | None = None
+        self._room_t = -math.inf
         self._has_news = asyncio.Event()
         ask_estimate = partial(app.run_task, self._estimate, only="estimate")
         self._store = StateStore(backend, main, ask_estimate, self._keep_draft)
@@ -77,7 +84,7 @@ class ScreenSession:
         Returns once these are shown, so that a request finds what it is about.
         """
         samples = self._hardware.samples(self._backend.open_sampler)
-        self._app.run_task(poll, samples, partial(setattr, self._main, "sample"), "The hardware cannot be sampled")
+        self._app.run_task(poll, samples, self._show_sample, "The hardware cannot be sampled")
         self._app.run_task(self._read_inventory)
         self._app.run_task(self._tuning.watch_status)
         self._app.run_task(self._runs.watch_recent)
@@ -102,12 +109,25 @@ class ScreenSession:
         self._app.run_task(self.settings.keep_draft, DRAFT_DELAY_S, only="draft")
 
     async def _read_inventory(self) -> None:
-        inventory = await to_daemon_thread(self._backend.read_inventory)
+        self._use_inventory(await to_daemon_thread(self._backend.read_inventory))
+
+    def _use_inventory(self, inventory: Inventory) -> None:
         if self._run is not None:
             self._run.inventory = inventory
         self._store.update(replace(self.state, inventory=inventory))
 
     # what is read
+
+    def _show_sample(self, sample: Sample) -> None:
+        """Show a sample, and now and then what other programs leave of the GPUs for the next run."""
+        self._main.sample = sample
+        inventory = self.state.inventory
+        if inventory is None or abs(sample.time_s - self._room_t) < ROOM_EVERY_S:
+            return
+        self._room_t = sample.time_s
+        current = with_memory_of_others(inventory, sample)
+        if current is not inventory:
+            self._use_inventory(current)
 
     def _show_run(self, folder: Path | None) -> None:
         self._run = None
@@ -145,7 +165,7 @@ class ScreenSession:
         now_s = time.time()
         self._hardware.covered_until_s = min(view.sample.time_s, now_s) + SAMPLE_VALID_S
         if self._hardware.covered_until_s > now_s:
-            self._main.sample = view.sample
+            self._show_sample(view.sample)
 
     async def _estimate(self, request: EstimateRequest) -> None:
         """Show an estimate at once, and a refined one after a pause: it may trace the model for seconds."""

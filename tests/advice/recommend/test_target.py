@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from tests.fakes import inventories
 from tuner_tui.advice.estimate import estimate_by_trace
 from tuner_tui.advice.recommend.batch_and_learning_rate import samples_per_gpu
-from tuner_tui.advice.recommend.target import TrainingTarget, describe_gpus, select_gpus
-from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.advice.recommend.target import TrainingTarget, describe_gpus, select_gpus, with_memory_of_others
+from tuner_tui.core.units import GIB
+from tuner_tui.hardware.inventory import Gpu, GpuProcess
+from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
@@ -37,6 +39,34 @@ def test_traces_of_several_settings_share_their_time() -> None:
 @pytest.mark.parametrize(("processes", "gpus"), [(1, 2), (2, 1)])
 def test_one_process_splits_a_batch_among_its_gpus(processes: int, gpus: int) -> None:
     assert target(A100, A100, replicas=2, processes=processes).device.gpu_count == gpus
+
+
+MINE, THEIRS = GpuProcess(7, 9 * GIB), GpuProcess(8, 6 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("used_gib", "processes", "trained_by", "others_gib"),
+    [
+        (6.0, (THEIRS,), (), 6.0),
+        (15.0, (MINE, THEIRS), (7,), 6.0),
+        (10.0, (MINE,), (7,), 1.0),  # the driver's own is notable
+        (2.4, (), (), 2.0),  # too little has changed
+        (0.0, (), (), 0.0),
+        (9.0, None, (7,), 2.0),  # in a container it is not known whose the memory is
+        (9.0, None, (), 9.0),
+        (9.0, (GpuProcess(7, None),), (7,), 2.0),
+    ],
+)
+def test_the_memory_of_other_programs_is_what_they_hold_now(
+    used_gib: float, processes: tuple[GpuProcess, ...] | None, trained_by: tuple[int, ...], others_gib: float
+) -> None:
+    gpu = replace(T4, memory_used_bytes=2 * GIB)
+    figures = GpuSample(gpu.index, gpu.name, memory_used_bytes=int(used_gib * GIB), processes=processes)
+    sample = Sample(0.0, (figures,), processes=tuple(ProcessSample(pid, "main") for pid in trained_by))
+    machine = inventories.box(gpu)
+    current = with_memory_of_others(machine, sample)
+    assert [each.memory_used_bytes for each in current.gpus] == [others_gib * GIB]
+    assert (current is machine) == (others_gib == 2.0)
 
 
 @pytest.mark.parametrize(

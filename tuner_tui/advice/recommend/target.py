@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tuner_tui.core.units import GIB
 from tuner_tui.hardware.capabilities import describe_generation, supports
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
+from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.fixed_memory import fixed_sizes
 from tuner_tui.memory.known_shapes import known_shape
@@ -155,6 +156,8 @@ class TrainingTarget(Struct, frozen=True):
 
 
 LAYERS_OF_ADAPTERS = ("adapted_layers", "whole_layers")
+NOTABLE_SHARE = 0.05
+"""The part of a GPU's memory that others take or release before an estimate is computed again."""
 MEMORY_SHORT_SHARE = 1 / 3
 """Weights, gradients and AdamW states above this share of the GPU leave too little for a batch."""
 
@@ -211,6 +214,23 @@ def other_processes_bytes(gpu: Gpu) -> int:
     """Memory that other programs hold; a desktop's few hundred MB count as 0."""
     used = gpu.memory_used_bytes or 0
     return used if used > OTHER_PROCESS_BYTES else 0
+
+
+def with_memory_of_others(inventory: Inventory, sample: Sample) -> Inventory:
+    """The inventory with the memory that processes other than those sampled hold now, where that changed notably."""
+    pids, figures = {process.pid for process in sample.processes}, {gpu.index: gpu for gpu in sample.gpus}
+    gpus = tuple(_with_memory_of_others(gpu, figures.get(gpu.index), pids) for gpu in inventory.gpus)
+    return inventory if gpus == inventory.gpus else replace(inventory, gpus=gpus)
+
+
+def _with_memory_of_others(gpu: Gpu, figures: GpuSample | None, pids: Collection[int]) -> Gpu:
+    used, total = (None, None) if figures is None else (figures.memory_used_bytes, gpu.memory_total_bytes)
+    if figures is None or used is None or total is None or (pids and figures.processes is None):
+        return gpu  # what the training has of it is not known
+    mine = [process.memory_bytes for process in figures.processes or () if process.pid in pids]
+    others = used - sum(size or 0 for size in mine)
+    notable = abs(others - (gpu.memory_used_bytes or 0)) > min(GIB, NOTABLE_SHARE * total)
+    return replace(gpu, memory_used_bytes=max(0, others)) if notable and None not in mine else gpu
 
 
 def occupied_gpus(gpus: Sequence[Gpu]) -> str | None:
