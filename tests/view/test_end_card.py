@@ -16,7 +16,7 @@ from tests.fakes.live_run import GIB, START_S, finished, history, sample
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
 from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Checkpoint, Evaluated, Finished
+from tuner_tui.runs.events.types import Checkpoint, Evaluated, Finished, Raised
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint
 from tuner_tui.runs.read.run_context import PastRun, RunContext
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
@@ -202,9 +202,34 @@ def test_a_failed_run_leaves_what_ended_it_to_the_findings_and_names_the_key_to_
     shown = lines(scene("out-of-memory", "It ran out.", findings=(OUT_OF_MEMORY,)), width=74)
     assert not any(OUT_OF_MEMORY.sentence in text for text in shown)
     assert any("E log at the error" in text for text in shown)
-    killed = replace(OUT_OF_MEMORY, evidence=("ended by SIGKILL",))
-    assert ("E", "end of the log") in next_keys(scene("failed", findings=(killed,)))
     assert sum("loss  " in text for text in shown) == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "evidence", "raised", "offered"),
+    [
+        ("failed", "ended by SIGKILL", False, False),
+        ("failed", "ended by SIGKILL", True, True),
+        ("failed", "ended by SIGABRT", False, True),
+        ("failed", "exit code 1", False, True),
+        ("lost", "", False, False),
+        ("lost", "", True, True),
+        ("completed", "", False, False),
+    ],
+)
+def test_the_log_at_the_error_is_offered_where_it_has_one(
+    outcome: str, evidence: str, raised: bool, offered: bool
+) -> None:
+    shown = scene(outcome, findings=(replace(OUT_OF_MEMORY, evidence=(evidence,)),))
+    error = Raised(t=START_S, type="ValueError", message="3 labels") if raised else None
+    shown = shown._replace(state=replace(shown.state, raised=error))
+    assert (("E", "log at the error") in next_keys(shown)) == offered
+
+
+def test_a_search_for_faster_settings_needs_a_speed() -> None:
+    shown = scene()
+    assert "o" in dict(next_keys(shown))
+    assert "o" not in dict(next_keys(shown._replace(state=replace(shown.state, step=None))))
 
 
 def test_a_resumed_run_names_the_steps_that_it_made() -> None:

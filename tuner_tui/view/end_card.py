@@ -25,7 +25,7 @@ from tuner_tui.view.cells import (
     side_by_side,
     text_width,
 )
-from tuner_tui.view.finding_rows import can_retry, choices
+from tuner_tui.view.finding_rows import can_retry, choices, has_error
 from tuner_tui.view.gpu_rows import gpus_in_use
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
@@ -286,11 +286,10 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
             keys.insert(0, ("enter", f"apply the remedy and {how}"))
         else:
             keys.append(("a", f"apply “{title}”" if len(title) <= LONGEST_TITLE else "apply the remedy"))
-    if best is None and scene.state.outcome == "completed":
+    if best is None and scene.state.outcome == "completed" and scene.state.step:
         keys.append(("o", "search for faster settings"))
-    if scene.state.outcome not in ("completed", "stopped"):
-        is_killed = any(text.startswith("ended by SIG") for finding in scene.findings for text in finding.evidence)
-        keys.append(("E", "end of the log" if is_killed else "log at the error"))
+    if has_error(scene.state.outcome, scene.state.raised, scene.findings):
+        keys.append(("E", "log at the error"))
     if scene.state.loss_problem:
         keys.append(("P", f"replay to the {scene.state.loss}"))
     if scene.can_take_back:

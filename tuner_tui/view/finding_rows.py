@@ -37,6 +37,7 @@ RETRY_KEYS = "[enter] apply, run again  [d]iff  [w]hy"
 """For a remedy of what ended the run."""
 MOST_DETAILS = 3
 UNEXPLAINED = "The cause is unknown; E opens the output at the last error."
+ENDED_BY_OTHERS = tuple(f"ended by SIG{name}" for name in ("KILL", "TERM", "HUP", "INT"))
 LOOK_KEYS = "[w]hy"
 GAP = "   "
 ROOM_FOR_KEYS, ROOM_FOR_RETRY, ROOM_FOR_DETAILS = 48, 72, 12
@@ -187,6 +188,13 @@ def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int, slow: 
 def can_retry(finding: Finding, remedy: Remedy) -> bool:
     """True if the run that ended by `finding` can be started again with what `remedy` changes."""
     return finding.severity == "failed" and bool(remedy.change or remedy.env)
+
+
+def has_error(outcome: str | None, raised: object, findings: Sequence[Finding]) -> bool:
+    """True if the output of a run may have an error to go to: what another process ended or lost has none."""
+    evidence = (text for finding in findings for text in finding.evidence)
+    ended = outcome == "lost" or any(text.startswith(ENDED_BY_OTHERS) for text in evidence)
+    return outcome not in (None, "completed", "stopped") and (raised is not None or not ended)
 
 
 def _with_keys(cells: Line, keys: str, width: int) -> Line:

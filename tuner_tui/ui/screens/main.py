@@ -26,7 +26,7 @@ from tuner_tui.ui.screens.dialogs import InspectionScreen, WhyScreen
 from tuner_tui.ui.screens.full_screen import FullScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel, set_border_text
 from tuner_tui.view.cells import READING
-from tuner_tui.view.finding_rows import FindingChoice, can_retry
+from tuner_tui.view.finding_rows import FindingChoice, can_retry, has_error
 from tuner_tui.view.hardware_rows import hardware_rows, hardware_summary
 from tuner_tui.view.sample_history import following_window
 from tuner_tui.view.settings_form import SettingsView
@@ -157,7 +157,7 @@ class MainScreen(FullScreen):
         idle.add("" if self.can_take_back else "app.do('take_back')")
         idle.add("" if self.machine[0] is not None and len(self.machine[0].gpus) > 1 else "app.do('gpus')")
         idle |= {"app.do('compare')", "app.do('copy_path')"} if self.view is None else set()
-        idle |= {"error"} if outcome in (None, "completed", "stopped") else set()
+        idle.add("" if self.view and has_error(outcome, self.view.state.raised, self.findings) else "error")
         finding, remedy = self.choice or (None, None)
         usable = remedy is not None and remedy.can_apply
         idle.add("" if usable else "app.remedy('apply')")
