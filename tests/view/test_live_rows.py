@@ -375,11 +375,12 @@ def start_text(state: RunState, width: int = 120, **changes: Any) -> list[str]:
 
 def test_a_start_is_shown_in_phases_with_their_seconds_and_the_usual_time() -> None:
     phases = ((30.0, "importing"), (24.0, "starting"), (20.0, "loading-model"), (8.0, "starting"), (3.0, "training"))
-    assert start_text(starting(*phases), context=STARTED_BEFORE) == [
-        "start-up  importing torch 6 s · setting up 9 s · loading the model 12 s · first step 3 s · usually 41 s in all"
+    assert start_text(starting(*phases), width=130, context=STARTED_BEFORE) == [
+        "start-up  before torch is loaded 6 s · setting up 9 s · loading the model 12 s · first step 3 s"
+        " · usually 41 s in all"
     ]
     assert start_text(starting(*phases), width=60) == [
-        "start-up  importing torch 6 s · setting up 9 s",
+        "start-up  before torch is loaded 6 s · setting up 9 s",
         "          loading the model 12 s · first step 3 s",
     ]
     shown = run_rows(RunScene(starting(*phases, (1.0, "starting")), None, START_S), 120)[0]

@@ -100,6 +100,8 @@ def test_the_bar_shows_the_part_that_is_done(done: float | None, filled: int) ->
 
 def test_a_start_is_named_by_its_phase_not_by_the_whole() -> None:
     began = ((START_S - 20, "importing"), (START_S - 14, "loading-model"))
+    alone = scene(RunState(phase="starting", startup=began[:1]))
+    assert "r007  demo  before torch is loaded 20 s" in text(alone), "the command may never import it"
     assert "r007  demo  loading the model 14 s" in text(scene(RunState(phase="loading-model", startup=began)))
     loop = (*began, (START_S - 3, "training"))
     assert "first step 3 s" in text(scene(RunState(phase="training", startup=loop, phase_since_t=START_S - 3)))

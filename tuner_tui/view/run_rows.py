@@ -48,7 +48,7 @@ def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
 
 
 PHASES = {
-    "importing": "importing torch",
+    "importing": "before torch is loaded",
     "loading-model": "loading the model",
     "loading-data": "loading data",
     "saving": "saving a checkpoint",
