@@ -43,6 +43,9 @@ def test_space_of_a_folder_that_is_not_made_yet_is_that_of_where_it_will_be(tmp_
     below = read_space(tmp_path / "file" / "yet")
     assert below is not None
     assert not below.writable
+    kernel = read_space(Path("/proc/runs"))
+    assert kernel is not None
+    assert not kernel.writable, "not a disk that is full"
     space = read_space(tmp_path / "not" / "yet")
     assert space is not None
     assert space.path == str(tmp_path / "not" / "yet")

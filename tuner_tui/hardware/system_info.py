@@ -167,7 +167,10 @@ def read_space(folder: Path) -> Space | None:
         except OSError:
             continue
         total_bytes, free_bytes = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
-        writable = ancestor.is_dir() and os.access(ancestor, os.W_OK | os.X_OK)  # root may write to any file
+        stores = (
+            space.f_blocks + space.f_files > 0
+        )  # /proc and /sys have room for nothing, though root may write to all
+        writable = stores and ancestor.is_dir() and os.access(ancestor, os.W_OK | os.X_OK)
         return Space(str(folder), total_bytes, free_bytes, writable)
     return None
 
