@@ -236,7 +236,7 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     draft.advise("per_device_train_batch_size", micro, f"{limit.reason}{guess}{few}; {STARTING_POINT}", limit.source)
     if noted.most is not None and limit.from_notes:
         draft.reject("per_device_train_batch_size", noted.most, *draft.why("largest-noted-batch"))
-    _accumulation(draft, share)
+    _accumulation(draft, share, step)
     _eval_batch(draft, workload)
 
 
@@ -344,7 +344,7 @@ def samples_per_gpu(target: TrainingTarget, wanted: int) -> int:
     return min(share, of_data if of_data > EFFECTIVE_BATCH else 1 << (of_data - 1).bit_length())
 
 
-def _accumulation(draft: RecommendationDraft, share: int) -> None:
+def _accumulation(draft: RecommendationDraft, share: int, step: int) -> None:
     if isinstance(draft.target.job, CommandJob) and "per_device_train_batch_size" in draft.given:
         return  # the command's learning rate belongs to its own effective batch, which stays as it is
     micro, replicas = draft.settings.per_device_train_batch_size, draft.target.replicas
@@ -354,6 +354,8 @@ def _accumulation(draft: RecommendationDraft, share: int) -> None:
     reason = f"{micro} × {steps}{gpus} = effective batch {micro * steps * replicas}"
     if steps == 1:
         reason += "; accumulation only if memory requires it"
+    elif draft.target.on_gpu and micro * steps == step:
+        reason += f"; {step} a step keep each GPU of this size busy"
     draft.advise("gradient_accumulation_steps", steps, reason, NOTES_UTILISATION)
 
 
