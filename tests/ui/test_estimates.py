@@ -14,7 +14,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tests.fakes import live_run
-from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
+from tests.fakes.memory_outlooks import GIB, H100, LOSS, estimated, outlook_of
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeEstimates, FakeSampler, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
@@ -365,6 +365,13 @@ def test_of_a_torch_that_uses_no_gpu_the_memory_of_the_host_counts() -> None:
     cpu_torch = replace(INTERPRETER, packages={"torch": "2.13.0+cpu"}, torch_cuda=None)
     shown = MemoryEstimator().quick(request(interpreter=cpu_torch))
     assert texts(shown, 90)[1].startswith("fits in RAM · ")
+
+
+def test_where_the_evaluation_does_not_fit_its_own_batch_is_to_be_lowered() -> None:
+    evaluation = MemoryPhase("evaluation, eval batch 64", 4.0 * GIB, 0.0, 8.0 * GIB, 90.0 * GIB, 0.0)
+    estimate = estimate_from_phases((evaluation, LOSS), Settings(), H100, 0.04, "by formula")
+    verdict = texts(MemoryOutlook(estimate), 100)[1]
+    assert verdict.startswith("too large · lower the eval batch · peak in evaluation, eval batch 64")
 
 
 @pytest.mark.parametrize(("capacity_gib", "words"), [(16, " · try micro batch 1"), (15, " at any micro batch")])

@@ -146,7 +146,7 @@ class JobMemoryEstimator(Struct, frozen=True):
     def breakdown(self, settings: Settings) -> tuple[MemoryBreakdown, dict[str, MemoryRemedy]]:
         """The traced tensors at the peak, and the remedy of each kind that has one. Raises `TraceError`."""
         traced = trace_breakdown(self._python, self.job, settings, self.device)
-        return traced, memory_remedies(self.closed_form, settings, traced.by(lambda part: part.kind))
+        return traced, memory_remedies(self.closed_form, settings, traced.by(lambda part: part.kind), traced.phase)
 
     @property
     def is_not_modelled(self) -> bool:
@@ -330,7 +330,7 @@ class MemoryEstimator:
             if (best := estimator.closed_form(settings)) is None:
                 raise
             parts, title, ways = best.breakdown, f"{title} · {best.rests_on}", ["kind"]
-            remedies = memory_remedies(estimator.closed_form, settings, parts.by(lambda part: part.kind))
+            remedies = memory_remedies(estimator.closed_form, settings, parts.by(lambda part: part.kind), parts.phase)
         tables = [tuple(breakdown_rows(parts, remedies, by)) for by in ways]
         return PeakMemory(title, parts.phase, parts.total, tables[0], (*tables, ())[1], device.context_name)
 

@@ -146,6 +146,8 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
             fitting = fitting.replace("largest micro batch", "micro batch ≤")
             fitting = shorten_phrases(fitting, width - line_width(words))
         limit = " at any micro batch" if shown.nothing_fits else " · try micro batch 1" * (estimate.batch > 1)
+        if "evaluation" in estimate.highest_phase(1).name:  # which no micro batch changes
+            limit = " · lower the eval batch"
         words = line(*words, fitting if most else limit)
     room = width - line_width(words)
     phase = "" if shown.measured else f" · peak in {estimate.peak_phase}"

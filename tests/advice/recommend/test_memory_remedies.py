@@ -20,9 +20,9 @@ KINDS = (
 )  # fmt: skip
 
 
-def remedies(model: str, **settings: Any) -> dict[str, MemoryRemedy]:
+def remedies(model: str, phase: str = "loss", **settings: Any) -> dict[str, MemoryRemedy]:
     estimator = JobMemoryEstimator(BuiltinJob(task="causal-lm", model=model), GPU)
-    return memory_remedies(estimator.closed_form, Settings(precision="bf16", max_length=512, **settings), KINDS)
+    return memory_remedies(estimator.closed_form, Settings(precision="bf16", max_length=512, **settings), KINDS, phase)
 
 
 def saved(remedy: MemoryRemedy) -> int:
@@ -46,6 +46,15 @@ def test_what_a_full_training_of_gpt2_can_save() -> None:
     assert offered["MLP"].change == {"gradient_checkpointing": True}
     assert offered["logits and loss"].change == {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
     assert offered.keys() == set(KINDS) - {"weights", "batch"}
+
+
+def test_at_a_peak_in_the_evaluation_its_own_batch_is_what_can_be_smaller() -> None:
+    settings = {"per_device_train_batch_size": 1, "per_device_eval_batch_size": 64, "eval_strategy": "steps"}
+    offered = remedies("gpt2", "evaluation, eval batch 64", **settings)
+    assert offered["logits and loss"].change == offered["MLP"].change == {"per_device_eval_batch_size": 32}
+    assert saved(offered["MLP"]) > 2**30
+    alone = remedies("gpt2", "evaluation, eval batch 1", **{**settings, "per_device_eval_batch_size": 1})
+    assert not {"logits and loss", "MLP"} & alone.keys()
 
 
 def test_under_adapters_the_frozen_weights_can_be_quantized() -> None:

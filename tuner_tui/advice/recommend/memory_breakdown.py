@@ -73,13 +73,14 @@ def breakdown_rows(traced: MemoryBreakdown, remedies: Mapping[str, MemoryRemedy]
 
 
 def memory_remedies(
-    estimate: Callable[[Settings], MemoryEstimate | None], settings: Settings, kinds: Iterable[str]
+    estimate: Callable[[Settings], MemoryEstimate | None], settings: Settings, kinds: Iterable[str], phase: str
 ) -> dict[str, MemoryRemedy]:
-    """The remedy of each kind that has one with these settings; a change that saves nothing by `estimate` is none."""
+    """The remedy of each kind that has one with these settings, at a peak in `phase`; a change that saves nothing by
+    `estimate` is none."""
     before = estimate(settings)
     remedies = {}
     for kind in kinds:
-        change = _change(kind, settings)
+        change = _change(kind, settings, "evaluation" in phase)
         if change is not None:
             after = estimate(settings.changed(**change))
             saved = None if before is None or after is None else before.total_bytes - after.total_bytes
@@ -88,10 +89,13 @@ def memory_remedies(
     return remedies
 
 
-def _change(kind: str, settings: Settings) -> dict[str, Value] | None:
+def _change(kind: str, settings: Settings, in_evaluation: bool) -> dict[str, Value] | None:
     full = settings.peft_method == "none"
     if kind == "attention probabilities" and settings.attn_implementation == "eager":
         return {"attn_implementation": "sdpa"}
+    if in_evaluation and kind in (*RECOMPUTED, "attention probabilities", "logits and loss"):  # it keeps no activations
+        half = settings.per_device_eval_batch_size // 2
+        return {"per_device_eval_batch_size": half} if half else None
     if kind in (*RECOMPUTED, "attention probabilities") and not settings.gradient_checkpointing:
         return {"gradient_checkpointing": True}
     if kind in ("optimizer states", "temporary in the optimizer step") and "8bit" not in settings.optim:
