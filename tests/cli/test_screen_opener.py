@@ -26,7 +26,7 @@ from tuner_tui.runs.store.folder import read_supervisor_state, runs_dir, write_s
 from tuner_tui.runs.store.record import read_record, write_record
 from tuner_tui.tuning.store import TuningFolder, tunings_dir
 from tuner_tui.ui.backend import Backend
-from tuner_tui.ui.palette import wants_colour
+from tuner_tui.ui.palette import wants_ascii, wants_colour
 
 __all__ = ["shell"]
 
@@ -151,6 +151,26 @@ def test_a_wrong_value_on_the_command_line_ends_with_2(terminals: list[Terminal]
 )  # fmt: skip
 def test_colour_is_shown_where_it_can_be_and_is_wanted(environ: dict[str, str], wanted: bool) -> None:
     assert wants_colour(environ) is wanted
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, False), ({"LANG": "C"}, True), ({"LANG": "C", "LC_ALL": "C.UTF-8"}, False), ({"LANG": "de_DE"}, True),
+        ({"LANG": "", "LC_CTYPE": "en_US.utf8"}, False), ({"LC_ALL": "POSIX", "LANG": "en_US.UTF-8"}, True),
+    ],
+)  # fmt: skip
+def test_ascii_is_drawn_where_the_locale_has_nothing_else(environ: dict[str, str], wanted: bool) -> None:
+    assert wants_ascii(environ) is wanted
+
+
+def test_the_screen_is_drawn_for_the_locale_of_its_start(terminals: list[Terminal], tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "screen", "demo", LANG="C")
+    terminals.append(terminal)
+    terminal.read_until(b"Settings")
+    terminal.press(b"q")
+    assert terminal.end() == 0
+    assert terminal.written.isascii()
 
 
 def test_a_run_that_failed_or_ended_since_the_last_look_is_opened(

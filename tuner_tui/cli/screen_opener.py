@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tuner_tui.cli.console import exit_on_interrupt, fail
+from tuner_tui.core.procfs import started_with
 from tuner_tui.ui.app import TunerApp
-from tuner_tui.ui.palette import theme_for, wants_colour
+from tuner_tui.ui.palette import theme_for, wants_ascii, wants_colour
 
 if TYPE_CHECKING:
     from tuner_tui.ui.backend import Backend
@@ -48,7 +49,11 @@ def open_named(
 
     start = partial(read_start, preset=preset, folder=folder)
     app = TunerApp(
-        open_backend, start, theme=theme_for(theme, os.environ), colour=wants_colour(os.environ), ascii_only=ascii_only
+        open_backend,
+        start,
+        theme=theme_for(theme, os.environ),
+        colour=wants_colour(os.environ),
+        ascii_only=ascii_only or wants_ascii(started_with("self")),
     )
     app.run()
     # Without the interpreter's cleanup, which would remove modules under threads that still import them or hang in a

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner_tui.cli.console import exit_on_interrupt
-from tuner_tui.ui.palette import theme_for, wants_colour
+from tuner_tui.core.procfs import started_with
+from tuner_tui.ui.palette import theme_for, wants_ascii, wants_colour
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.watch_app import WatchApp, machine_views
 
@@ -37,7 +38,11 @@ def run_watch_app(views: Iterator[Any], screen: Callable[[], Any], theme: str, a
     """Show `views` on the screen until it is closed, and return its exit code."""
     exit_on_interrupt()
     app = WatchApp(
-        views, screen, theme=theme_for(theme, os.environ), colour=wants_colour(os.environ), ascii_only=ascii_only
+        views,
+        screen,
+        theme=theme_for(theme, os.environ),
+        colour=wants_colour(os.environ),
+        ascii_only=ascii_only or wants_ascii(started_with("self")),
     )
     app.run()
     return app.return_code or 0

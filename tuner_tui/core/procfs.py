@@ -83,6 +83,11 @@ def read_proc_text(path: str | Path) -> str:
         return ""
 
 
+def started_with(process: int | str) -> dict[str, str]:
+    """The environment that a process was started with, or `self`; empty where it cannot be read."""
+    return dict(pair.partition("=")[::2] for pair in read_proc_text(f"{PROC}/{process}/environ").split("\0"))
+
+
 def read_stat(pid: int, proc: str | Path = PROC) -> ProcessStat | None:
     """The process's entry; None where it is gone or hidden. A process that has ended may still have one."""
     try:

@@ -32,3 +32,12 @@ def has_many_colours(environ: Mapping[str, str]) -> bool:
 def wants_colour(environ: Mapping[str, str]) -> bool:
     """Return whether the terminal supports colours and NO_COLOR is not set (https://no-color.org)."""
     return not environ.get("NO_COLOR") and environ.get("TERM", "") not in COLOURLESS
+
+
+def wants_ascii(environ: Mapping[str, str]) -> bool:
+    """Return whether the locale that is set has no UTF-8; without one, as in most containers, terminals have it.
+
+    `environ` is what the program was started with: Python sets another locale in place of C.
+    """
+    locale = next(filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "UTF-8")
+    return "utf" not in locale.lower()

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tuner_tui.core.file_locks import is_locked
 from tuner_tui.core.ownership import user_name
-from tuner_tui.core.procfs import PROC, ProcessId, descendants_in, read_proc_text, this_machine
+from tuner_tui.core.procfs import ProcessId, descendants_in, started_with, this_machine
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_indexes
 from tuner_tui.hardware.inventory import Gpu, GpuProcess
 from tuner_tui.hardware.sample import GpuSample, Sample
@@ -88,8 +88,7 @@ def _arriving_on(
     pids = {pid, *(process.pid for process in descendants_in(snapshot.processes, [pid]))}
     if now - run.started_t > ARRIVAL_S or pids & busy_pids:
         return ()
-    environment = dict(pair.partition("=")[::2] for pair in read_proc_text(f"{PROC}/{pid}/environ").split("\0"))
-    shown = visible_indexes(gpus, environment.get(VISIBLE_DEVICES))
+    shown = visible_indexes(gpus, started_with(pid).get(VISIBLE_DEVICES))
     return tuple(gpu.uuid for gpu in gpus if gpu.index in shown and gpu.uuid is not None)
 
 
