@@ -12,7 +12,7 @@ from tests.late_module import late_module
 from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationDetector
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
 from tuner_tui.observer.site._tuner_observer.hooks import transformers_trainer
-from tuner_tui.observer.site._tuner_observer.hooks.reporter import ControlFile, as_float
+from tuner_tui.observer.site._tuner_observer.hooks.reporter import ControlFile, FrameworkReporter, as_float
 from tuner_tui.observer.site._tuner_observer.process_exit import ExitReporter
 from tuner_tui.observer.site._tuner_observer.session import Session
 
@@ -46,6 +46,25 @@ def test_error_during_evaluation_reports_its_phase(tmp_path: Path) -> None:
     last = json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])
     assert (last["kind"], last["where"]) == ("out-of-memory", "evaluating")
     assert not counters.evaluation.is_evaluating()
+
+
+def test_the_losses_of_a_fast_run_are_written_until_they_are_many(tmp_path: Path) -> None:
+    session = Session(str(tmp_path), launched=True)
+    session.open()
+    reporter = FrameworkReporter(session, SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
+
+    def steps() -> list[int]:
+        events = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+        return [event["step"] for event in events if event["kind"] == "metrics"]
+
+    for step in range(75):
+        reporter.report_metrics({"step": step, "loss": 1.0})
+    assert steps() == list(range(75))
+    for step in range(75, 2000):
+        reporter.report_metrics({"step": step, "loss": 1.0})
+    assert len(steps()) < 200
+    reporter.write_metrics()
+    assert steps()[-1] == 1999, "the newest is never lost"
 
 
 def test_a_request_is_returned_once_and_not_if_it_is_old(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Base of the framework reporters: evaluations and checkpoints as pauses, metrics at most once a second, control file.
+"""Base of the framework reporters: evaluations and checkpoints as pauses, metrics, control file.
 
 The control file of the run folder holds a request for a checkpoint, or for a checkpoint and a stop. All ranks have to
 act at the same step, or one would wait forever for a gradient of another. Rank 0 reads the request and writes its next
@@ -8,7 +8,6 @@ the file in time.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable
@@ -21,6 +20,9 @@ from ..import_hooks import call_around
 from ..session import Session
 from ..settings_in_effect import SettingsInEffect, count_parameters
 
+METRICS_AT_ONCE = 100
+"""So many metrics are written as they come, then one a second: a short run has a course of its loss, too."""
+
 
 class FrameworkReporter:
     """Reports the events of one Trainer class. Methods may raise, so hooks call them with `call_safely`."""
@@ -31,7 +33,7 @@ class FrameworkReporter:
         self.settings_in_effect = settings_in_effect
         self.control_file = ControlFile(session.run_dir)
         self.saving_s: float | None = None
-        self._last_metrics_s = -math.inf
+        self._metrics_left, self._metrics_s = float(METRICS_AT_ONCE), time.perf_counter()
         self._metrics: dict[str, Any] | None = None
 
     def handlers(self) -> dict[str, Callable[..., None]]:
@@ -82,9 +84,13 @@ class FrameworkReporter:
         return None if seconds is None else round(seconds, 6)
 
     def report_metrics(self, fields: dict[str, Any]) -> None:
-        """Write a `metrics` event, at most once a second; the newest fields are kept until then."""
+        """Write a `metrics` event, or keep the newest fields for the next one where there were many."""
         self._metrics, self.counters.trainer_logs = fields, True
-        if time.perf_counter() - self._last_metrics_s >= 1.0:
+        now = time.perf_counter()
+        self._metrics_left = min(float(METRICS_AT_ONCE), self._metrics_left + now - self._metrics_s)
+        self._metrics_s = now
+        if self._metrics_left >= 1:
+            self._metrics_left -= 1
             self.write_metrics()
 
     def write_metrics(self) -> None:
@@ -92,7 +98,6 @@ class FrameworkReporter:
         if self._metrics is not None:
             self.session.report_counters("metrics", self._metrics)
             self._metrics = None
-            self._last_metrics_s = time.perf_counter()
 
     def report_evaluation(self, step: int, metrics: Any) -> None:
         """Report the numeric metrics of an evaluation, under the framework's names."""
