@@ -381,6 +381,8 @@ def test_a_micro_batch_of_1_is_worth_a_try_where_it_fits_at_most_by_the_estimate
     assert doubtful.largest == 0
     assert words in texts(doubtful)[1]
     assert doubtful.nothing_fits is (capacity_gib == 15)
+    assert "m shows where it goes" in texts(doubtful, 100)[1]
+    assert "m shows" not in texts(MemoryOutlook(estimated(4)), 100)[1], "nobody asks where it fits"
     alone = replace(doubtful, estimate=estimated(1, replace(H100, capacity_bytes=capacity_gib * GIB), uncertainty=0.3))
     assert "try micro batch" not in texts(alone)[1], "it has that already"
 

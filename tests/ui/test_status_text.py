@@ -19,7 +19,7 @@ from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
-from tuner_tui.runs.read.status import RunStatus
+from tuner_tui.runs.read.status import RunStatus, StatusKind
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.records import JobFacts, TrainingConfig
@@ -34,6 +34,7 @@ from tuner_tui.ui.status_text import (
     next_stop_question,
     next_training,
     quiet_line,
+    status_scene,
 )
 from tuner_tui.view.cells import GOOD, READING, plain_text
 from tuner_tui.view.finding_rows import good_rows
@@ -282,6 +283,15 @@ def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:
     ]
     assert run_table(runs, 120)[1][1].about[-36:] == "python train.py --lr 1e-4 --epochs 3"
     assert items[1].detail == "/opt/venv/bin/python train.py --lr 1e-4 --epochs 3\nIt raised."
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("waiting", "It waits for a GPU · Q: the queue"), ("pending", "It waits for a GPU."), ("running", "")],
+)
+def test_a_run_in_the_queue_names_the_key_that_lists_it(kind: StatusKind, words: str) -> None:
+    view = replace(running(), status=RunStatus(kind, "It waits for a GPU."))
+    assert status_scene(UiState(folder=Path("/runs/r007"), view=view)).waits == words
 
 
 @pytest.mark.parametrize(

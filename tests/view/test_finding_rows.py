@@ -10,7 +10,16 @@ from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
 from tuner_tui.advice.expected_memory import ExpectedPeak
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.finding_rows import KEYS, LOOK_KEYS, RETRY_KEYS, SLOW_KEYS, choices, finding_rows, good_rows
+from tuner_tui.view.finding_rows import (
+    KEYS,
+    LOOK_KEYS,
+    RETRY_KEYS,
+    SLOW_KEYS,
+    STACK_KEYS,
+    choices,
+    finding_rows,
+    good_rows,
+)
 
 HINT = Finding("tf32-off", "hint", "TF32 is off", (), "possible")
 
@@ -38,10 +47,12 @@ def test_keys_stand_at_the_choice_under_the_cursor_only() -> None:
 
 
 def test_the_key_that_explains_a_slow_run_stands_at_its_finding_while_it_runs() -> None:
-    slow = replace(DATA_WAIT, lost_share=0.31)
-    for finding, running in ((slow, True), (slow, False), (DATA_WAIT, True)):
-        rows = [plain_text(row) for row, _ in finding_rows((finding,), 0, 120, running=running)]
-        assert sum(row.endswith(KEYS + SLOW_KEYS) for row in rows) == (finding is slow and running)
+    waits = replace(DATA_WAIT, lost_share=0.31)
+    slow, stalled = replace(waits, cause="padding"), replace(DATA_WAIT, cause="stalled")
+    for finding, keys in ((slow, SLOW_KEYS), (waits, STACK_KEYS), (stalled, STACK_KEYS), (DATA_WAIT, "")):
+        for running in (True, False):
+            rows = [plain_text(row) for row, _ in finding_rows((finding,), 0, 120, running=running)]
+            assert sum(row.endswith(KEYS + keys * running) for row in rows) == 1
 
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z", "M")), min_size=1, max_size=80)

@@ -133,12 +133,14 @@ def status_scene(state: UiState) -> StatusScene:
     name, view = "" if state.folder is None else state.folder.name, state.view
     if view is None:
         return StatusScene(idle_line(state), name)
+    status = view.status
+    waits = {"waiting": f"{status.sentence.rstrip('.')} · Q: the queue", "pending": status.sentence}
     return StatusScene(
         name=name,
         trains="" if view.record is None else shorten(view.record.title, TITLE_WIDTH),
         state=view.state,
-        lost="" if view.status.live and view.status.kind != "broken" else view.status.sentence,
-        waits=view.status.sentence if view.status.kind in ("waiting", "pending") else "",
+        lost="" if status.live and status.kind != "broken" else status.sentence,
+        waits=waits.get(status.kind, ""),
         request=state.request,
         elsewhere=elsewhere(state),
         next=": ".join(_next_key(state.loaded)) if state.loaded is not None and state.trains_another else "",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LEAST_BAR, MOST_BAR = 6, 40
 LEAST_SOURCE = 12
+MEMORY_KEY = " · m shows where it goes"
 START_UP = " + start-up"
 SMALL_BYTES = 20 * GIB
 LEAST_GIB_BYTES = 0.1 * GIB
@@ -154,6 +155,8 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     least = 0 if "evaluation" in phase else LEAST_SOURCE  # what sets the peak and is easily changed, before the source
     if room - text_width(phase) >= least:
         words, room = line(*words, TextSpan(phase, "dim")), room - text_width(phase)
+    if estimate.verdict != "fits" and not shown.measured and room >= text_width(MEMORY_KEY):
+        words, room = line(*words, TextSpan(MEMORY_KEY, "curve")), room - text_width(MEMORY_KEY)
     if room >= LEAST_SOURCE and (rests_on := source(estimate.rests_on, room - 3)):
         words = line(*words, TextSpan(f" · {rests_on}", "dim"))
     return [words]

@@ -33,6 +33,9 @@ HEADS = tuple(line(TextSpan(*mark)) for mark in MARKS.values())
 KEYS = "[a]pply  [d]iff  [w]hy"
 SLOW_KEYS = "  [F] why slow"
 """Behind those of a finding that says how much time is lost, while the run can be profiled."""
+STACK_KEYS = "  [W] on which line"
+WAITS = ("data-wait", "stalled")
+"""Findings on what every process waits for, which its stack shows sooner than a profile."""
 RETRY_KEYS = "[enter] apply, run again  [d]iff  [w]hy"
 """For a remedy of what ended the run."""
 MOST_DETAILS = 3
@@ -103,7 +106,8 @@ def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int,
     at = 0
     for finding in by_severity(findings):
         remedies, end = finding.remedies, at + max(1, len(finding.remedies))
-        slow = SLOW_KEYS if running and finding.lost_share and width >= ROOM_FOR_RETRY else ""
+        is_asked = running and width >= ROOM_FOR_RETRY and (finding.lost_share or finding.cause == "stalled")
+        slow = "" if not is_asked else STACK_KEYS if finding.cause in WAITS else SLOW_KEYS
         keys = f"  {LOOK_KEYS}{slow}" if not remedies and at == selected else ""
         rows += [(row, None if remedies else at) for row in _finding(finding, keys, width, most)]
         for n, remedy in enumerate(remedies, at):

@@ -1,7 +1,7 @@
 """Event types of a run. An event is one line of JSON, typed and versioned.
 
 *Story* events are rare and kept whole; their lines start with `{"story":1,`, so that a reader finds them in a file of
-any size without parsing the rest. *Frequent* events (`steps`, `metrics`) come at most once a second and rank with
+any size without parsing the rest. *Frequent* events (`steps`, `metrics`) come about once a second and rank with
 **cumulative** counters: any suffix of the file gives the current state, and any two lines give the rate between them.
 The observer writes the same lines without importing this module; a test compares the two.
 """
