@@ -7,7 +7,7 @@ import math
 from tuner_tui.runs.events.progress import Series
 from tuner_tui.runs.read.run_context import EarlierLoss
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.loss_chart import LossScene, loss_range, loss_rows, smooth
+from tuner_tui.view.loss_chart import LossScene, loss_drawing, loss_range, loss_rows, smooth
 
 PLANNED = 900
 
@@ -93,7 +93,7 @@ def test_spikes_and_losses_that_are_no_number_are_marked_where_they_happened() -
     spiked = texts(scene(400, {300: 40.0, 350: None}))
     assert not any("▴" in row or "✗" in row for row in texts(scene()))
     assert spiked[1].index("▴") < spiked[1].index("✗")
-    assert float(spiked[1].split("┤")[0]) < 10, "the spike does not flatten the rest"
+    assert max(float(row.split("┤")[0]) for row in spiked if "┤" in row) < 10, "the spike does not flatten the rest"
 
 
 def test_every_loss_is_on_the_axis_or_marked_at_its_edge() -> None:
@@ -141,6 +141,8 @@ def test_the_beginning_of_a_run_above_the_axis_is_no_spike() -> None:
     steps = tuple(float(step) for step in range(1, 121))
     ys = (3.3, 3.21, *(1.5 + 3 * math.exp(-step / 4) + 0.1 * math.sin(7 * step) for step in steps[2:]))
     begun = LossScene(Series("loss", "", steps, ys), Series("eval loss", ""))
-    assert texts(begun)[1].split("┤")[0].strip() == "3.20", "the second loss lies above, its mean with the third below"
+    y_range = loss_drawing(begun)[1].y_range
+    assert y_range is not None
+    assert 3.17 < y_range[1] < 3.21, "the second loss lies above, its mean with the third below"
     assert not any("▴" in row for row in texts(begun))
     assert any("▴" in row for row in texts(begun._replace(loss=Series("loss", "", steps, (*ys[:60], 3.62, *ys[61:])))))

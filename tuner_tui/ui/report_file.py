@@ -25,7 +25,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import FEW_POINTS, GRID, Curve, axis_ends, axis_labels, axis_levels, axis_share, end_label
+from tuner_tui.view.charts import FEW_POINTS, Curve, axis_ends, axis_labels, axis_levels, axis_share, end_label
 from tuner_tui.view.end_card import EndScene
 from tuner_tui.view.finding_rows import MARKS, further_evidence
 from tuner_tui.view.loss_chart import LossScene, loss_drawing
@@ -156,7 +156,7 @@ def _chart(loss: LossScene, top: float) -> Iterator[str]:
     def label(x: float, y: float, text: str, anchor: str, style: Style = "dim") -> str:
         return f'<text x="{x:.1f}" y="{y:.1f}" fill="{_colour(style)}" text-anchor="{anchor}">{_text(text)}</text>'
 
-    levels = axis_levels(low, high, GRID)
+    levels = axis_levels(low, high)
     for level, text in zip(levels, axis_labels(levels, axes.number), strict=True):
         y = pixels(0, level)[1]
         yield label(left - 8, y + 5, text, "end")

@@ -245,10 +245,12 @@ class Axes(NamedTuple):
 
 
 LEAST_LABEL = 5
-ROOM_FOR_MIDDLE, ROOM_FOR_GRID = 5, 12
-"""Rows of a chart from which its y axis has a label in the middle, and from which several."""
-GRID = (4, 5)
-"""How many parts the y axis of a tall chart may have."""
+MOST_LABELS, LABELS_A_ROW = 6, 0.4
+"""Labels of a y axis, at most, and by its rows."""
+ROUND_STEPS = (1, 2, 2.5, 5)
+"""Steps of an axis, times a power of ten."""
+EDGE = 1e-6
+"""The part of a step by which a multiple of it may lie outside an axis."""
 NARROWEST_CURVES = 8
 MOST_DIGITS = 9
 YOUNG = 4
@@ -273,7 +275,7 @@ def curve_rows(
     if not any(points):
         return (first, line(TextSpan("no points yet", "dim")), *[()] * body)
     end, low, high = axis_ends(curves, axes)
-    levels = axis_levels(low, high, GRID if body >= ROOM_FOR_GRID else (2,) if body >= ROOM_FOR_MIDDLE else (1,))
+    levels = axis_levels(low, high, min(MOST_LABELS, 1 + int(body * LABELS_A_ROW)))
     at = (body - 1 - round(axis_share(level, low, high) * (body - 1)) for level in levels)
     labels = dict(zip(at, axis_labels(levels, axes.number), strict=True))
     margin = max(LEAST_LABEL, axes.margin, text_width(axes.unit), *map(text_width, labels.values()))
@@ -321,10 +323,20 @@ def end_label(end: float, axes: Axes) -> str:
     return f"{end:,.0f}{f' of {axes.end:,.0f}' if axes.end and end < axes.end else ''}"
 
 
-def axis_levels(low: float, high: float, counts: Sequence[int]) -> list[float]:
-    """Return the values that divide an axis into equal parts: into as many of `counts` as give the shortest labels."""
-    parts = min(counts, key=lambda count: len(f"{(high - low) / count:.4g}"))
-    return [low + (high - low) * n / parts for n in range(parts + 1)]
+def axis_levels(low: float, high: float, most: int = MOST_LABELS) -> list[float]:
+    """Return at most so many values on an axis: the multiples of a round step, or the ends where these are fewer."""
+    step = round_step((high - low) / most)
+    levels: list[float] = []
+    while most > 2 and not 0 < len(levels) <= most:
+        levels = [n * step for n in range(math.ceil(low / step - EDGE), math.floor(high / step + EDGE) + 1)]
+        step = round_step(step * 2.001)  # the next one, or the one after it
+    return levels if len(levels) > 1 else [low, high]
+
+
+def round_step(size: float) -> float:
+    """Return the largest of the round steps up to `size`; 0 where no number lies so near to 0."""
+    power = 10.0 ** math.floor(math.log10(size)) if size else 0.0
+    return max(factor * power for factor in ROUND_STEPS if factor == 1 or factor * power <= size)
 
 
 def axis_labels(values: Sequence[float], number: Callable[[float | None], str]) -> list[str]:
@@ -365,18 +377,16 @@ def axis_text(start: str, middle: str, end: str, room: int) -> str:
 
 
 def axis_range(ys: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis for `ys`, rounded outwards to quarters of their span at most.
+    """Return the ends of an axis for `ys`, rounded outwards: up to eighths of their span, down to quarters, at most.
 
     A new end moves the whole curve, which costs bytes: a falling loss does so a few times, not with each point.
     """
     low, high = min(ys), max(ys)
-    quarter = (high - low) / 4
-    power = 10.0 ** math.floor(math.log10(quarter)) if quarter else 0.0
-    step = max(factor * power for factor in (1, 2, 5) if factor == 1 or factor * power <= quarter)
+    step, lower_step = (round_step((high - low) / parts) for parts in (8, 4))
     if not step:  # all alike, or so near to it that no number lies between
         room = abs(low) * 0.1
         return (low - room, high + room) if room else (low, low + 1.0)
-    return math.floor(low / step) * step, math.ceil(high / step) * step
+    return math.floor(low / lower_step) * lower_step, math.ceil(high / step) * step
 
 
 def axis_end(last: float, total: float | None) -> float:
