@@ -334,7 +334,7 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in unnamed if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-LEAST_HISTORY, TALLEST_HISTORY, MOST_ROWS_OF_MANY = 2, 13, 3
+LEAST_HISTORY, TALLEST_HISTORY, MOST_ROWS_OF_MANY = 2, 6, 3
 SCALE = 7
 """Cells to the right of a history, for the ends of its scale."""
 

@@ -75,7 +75,7 @@ def arrange(
 
 
 def _wide(width: int, height: int, trouble_rows: int, below: bool) -> Arrangement:
-    left = width * 30 // 100
+    left = width * 25 // 100
     right = width - left
     troubles = min(max(1, trouble_rows) + 2, height // 3)
     live = (height - troubles) * 70 // 100 if below else height - troubles - 1
