@@ -71,11 +71,16 @@ def test_no_row_is_wider_than_the_panel(shown_findings: list[Finding], selected:
 
 def test_what_is_too_long_is_folded_and_nothing_of_it_is_lost() -> None:
     advice = "Install PyTorch with CUDA: pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130"
-    shown = " ".join(
-        texts(Finding("misfit", "warning", "word " * 30, (), "certain", remedies=(Remedy(advice, ""),)), width=60)
-    ).split()
+    failed = Finding(
+        "misfit", "failed", "word " * 30, ("torch prints None",), "certain", remedies=(Remedy(advice, ""),)
+    )
+    shown = " ".join(texts(failed, width=60)).split()
     assert shown.count("word") == 30
     assert [word for word in advice.split() if word not in shown] == []
+    only_advice = texts(replace(failed, severity="warning", sentence="PyTorch here is CPU-only."), width=60)
+    assert only_advice == ["● PyTorch here is CPU-only.", only_advice[1]]
+    assert only_advice[1].endswith("[w]hy")
+    assert "…" in only_advice[1]
     assert [plain_text(row) for row in good_rows("All is well.\nReally.", 20)] == ["✓ All is well.", "  Really."]
 
 

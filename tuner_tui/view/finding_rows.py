@@ -119,7 +119,7 @@ def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int,
 def _finding(finding: Finding, keys: str, width: int, most: int) -> list[Line]:
     first, *more = _wrap(finding.headline, width - 2 - len(keys))
     head = line(TextSpan(*MARKS[finding.severity]), TextSpan(first, "strong"))
-    facts = further_evidence(finding)
+    facts = [] if is_advice(finding) else further_evidence(finding)
     facts = [memory_in_words(fact) for fact in facts] if finding.severity == "failed" else facts
     evidence = " · ".join(facts)
     if evidence and not more and line_width(head) + len(GAP) + text_width(evidence) + len(keys) <= width:
@@ -176,6 +176,8 @@ def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int, slow: 
     if remedy.batch_note and text_width(title) > width - 4 - len(keys):
         keys = keys[: keys.find("  [d]")]
     first, *more = _wrap(title, width - 4 - len(keys))
+    if more and is_advice(finding):
+        first, more = shorten(title, width - 4 - len(keys)), []
     mark = TextSpan("  ▸ ", "curve") if selected else TextSpan("  · ", "dim")
     parts = [part for part in (remedy.gain, remedy.rests_on) if part]
     details = " · ".join(parts)
@@ -187,6 +189,12 @@ def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int, slow: 
     head = line(mark, first, TextSpan(GAP + shorten_phrases(details, room) if has_room else "", "dim"))
     rows = [_with_keys(head, keys, width), *(line(f"    {part}") for part in more)]
     return rows + [line(TextSpan(f"    {part}", "dim")) for part in below]
+
+
+def is_advice(finding: Finding) -> bool:
+    """True if only the user can follow it, whatever runs: it has two rows, and the rest is in its explanation."""
+    remedies = finding.remedies
+    return finding.severity != "failed" and bool(remedies) and not any(remedy.can_apply for remedy in remedies)
 
 
 def can_retry(finding: Finding, remedy: Remedy) -> bool:
