@@ -59,6 +59,7 @@ class TerminalApp(App[None]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.is_settling, self.is_blank = False, False
         self.terminal = FakeTerminal()
         self.written = ""
         self._shown = TerminalCells()

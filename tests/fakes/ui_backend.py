@@ -270,7 +270,7 @@ class PausedApp(TunerApp):
     def _register(self, parent: DOMNode, *widgets: Widget, **places: Any) -> list[Widget]:
         for screen in widgets:
             if isinstance(screen, Screen):
-                screen._compositor = PausedCompositor()
+                screen._compositor = PausedCompositor(lambda: self)
         return super()._register(parent, *widgets, **places)
 
     def render_frame(self) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from textual.app import App
 
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.ui.screens.job import BUILTIN, COMMAND, JobScreen, format_job, job_fields, parse_job
+from tuner_tui.ui.terminal.base_app import BaseApp
 
 COMMAND_JOB = CommandJob(
     command=("python", "my train.py", "--lr", "{learning_rate}"),
@@ -94,7 +94,7 @@ async def test_a_preview_that_comes_after_the_dialog_was_closed_is_dropped() -> 
         await asyncio.shield(answered.wait())
         return "late"
 
-    app = App[None]()
+    app = BaseApp("dark", colour=True, ascii_only=False)
     async with app.run_test() as pilot:
         screen = JobScreen(BuiltinJob(), preview)
         await app.push_screen(screen)

@@ -191,6 +191,23 @@ async def test_only_what_is_around_a_change_is_rendered_and_what_is_above_it_sta
         assert app.text == ["left 0    RIGHT0", before[1], "left 2 above…HT2", *before[3:]]
 
 
+async def test_nothing_is_rendered_of_frames_that_are_not_written() -> None:
+    app = LayeredApp()
+    app.is_settling = True
+    async with app.run_test(size=(24, 6)) as pilot:
+        await pilot.pause()
+        board = app.screen.query_one("#right", RenderedBoard)
+        board.shown = (line("RIGHT"),)
+        await pilot.pause()
+        assert board.rendered == []
+        assert app.written == ""
+        app.is_settling, app.is_blank = False, True
+        board.refresh(Region(0, 0, 1, 1))
+        await pilot.pause()
+        assert board.rendered == [range(6)]
+        assert app.text[0] == "left 0    RIGHT"
+
+
 @pytest.mark.parametrize("frame", ["padding: 1 2; border: round red;", "border-left: thick blue;", ""])
 async def test_a_changed_row_stands_between_the_edges_that_textual_draws(frame: str) -> None:
     app = BoardApp(*rows("1"))

@@ -119,12 +119,21 @@ class BaseApp(App[None]):
     # output
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        if self._unsettled or self._resize_timer is not None:
-            return
-        if renderable is not None and self._cells.are_forgotten and not self.is_headless:
-            # Textual writes nothing in a batch, so that the whole frame after a change of size may be one of those.
-            renderable = screen._compositor.render_update(full=True, screen_stack=self._background_screens)
-        super()._display(screen, self._cells.wrap(renderable))
+        if not self.is_settling:
+            super()._display(screen, self._cells.wrap(renderable))
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether frames are not written yet, because the panels have not their places."""
+        return bool(self._unsettled or self._resize_timer is not None)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the terminal shows nothing that is known.
+
+        Textual writes nothing in a batch, so that this may still be so after a whole frame.
+        """
+        return self._cells.are_forgotten and not self.is_headless
 
     def on_ready(self) -> None:
         self._is_ready.set()

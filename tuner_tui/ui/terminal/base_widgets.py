@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from rich.segment import Segment
 from rich.style import Style as RichStyle
@@ -22,7 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tuner_tui.ui.keys import KEYS
-from tuner_tui.ui.terminal.cell_writer import PartialCompositor
+from tuner_tui.ui.terminal.cell_writer import Frames, PartialCompositor
 from tuner_tui.view.cells import Line, TextSpan, fit, visible_rows
 
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ class LeavableScreen(Screen[Result]):
 
     def __init__(self, **names: str | None) -> None:
         super().__init__(**names)
-        self._compositor = PartialCompositor()
+        self._compositor = PartialCompositor(lambda: cast("Frames", self.app))
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_active else AwaitComplete()

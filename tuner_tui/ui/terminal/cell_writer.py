@@ -6,11 +6,11 @@ Textual repaints whole spans of a widget, with a colour sequence before every pi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import cast
+from typing import Any, Protocol, cast
 
 from rich.cells import cell_len, get_character_cell_size
 from rich.color import ColorSystem
@@ -31,10 +31,34 @@ MAX_GAP = 4
 """Up to this many unchanged cells between two changed ones are written again: moving the cursor takes as many bytes."""
 
 
+class Frames(Protocol):
+    """What an app writes of the frames of its screens: `is_settling`: nothing now; `is_blank`: only a whole one."""
+
+    @property
+    def is_settling(self) -> bool: ...
+
+    @property
+    def is_blank(self) -> bool: ...
+
+
 class PartialCompositor(Compositor):
-    """Renders of each widget only the rows around what changed; Textual renders all widgets between all changes."""
+    """Renders of each widget only the rows around what changed; Textual renders all widgets between all changes.
+
+    It renders nothing that `frames` would not write: at a start Textual draws ten frames until all have their place.
+    """
 
     _changed: tuple[Region, ...] = ()
+
+    def __init__(self, frames: Callable[[], Frames]) -> None:
+        super().__init__()
+        self._frames = frames
+
+    def render_update(self, full: bool = False, *args: Any, **options: Any) -> RenderableType | None:
+        frames = self._frames()
+        if frames.is_settling and not full:
+            self._dirty_regions.clear()
+            return None
+        return super().render_update(full or frames.is_blank, *args, **options)
 
     def render_partial_update(self) -> ChopsUpdate | None:
         self._changed = tuple(self._dirty_regions)
