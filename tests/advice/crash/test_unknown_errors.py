@@ -270,6 +270,12 @@ def test_a_package_that_misses_another_is_not_named_itself(statement: str, error
     assert finding.remedies[0].title.startswith(title)
 
 
+def test_the_package_to_install_is_not_the_class_that_is_not_available() -> None:
+    error = "ImportError: PlateLoader is not available. Please install eggs version 0.8 or higher to use it."
+    (finding,) = read(frames(PROGRAM, "@spam/plate.py:build|raise ImportError(") + error)
+    assert finding.remedies[1].title == "install eggs"
+
+
 def test_the_interrupt_of_a_library_without_threads_is_no_wish_of_a_user() -> None:
     thread = "OpenBLAS blas_thread_init: pthread_create failed for thread 5 of 64: Resource temporarily unavailable\n"
     (finding,) = read(thread + frames(PROGRAM, "@numpy/core/__init__.py:<module>|import umath") + "KeyboardInterrupt")
