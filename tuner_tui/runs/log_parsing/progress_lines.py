@@ -234,8 +234,8 @@ _COUNT_BEFORE_VALUE = r"\d{1,9} (?=(?:nan|[-+]?inf|[-+]?\d+\.\d+(?:e[+-]?\d+)?)(
 ASSIGNED = rf"['\"\])]?\s{{0,3}}(?:[:=]\s{{0,8}}|{_COUNT_BEFORE_VALUE})?['\"(\[]?\s{{0,6}}(?:tensor\()?{VALUE}"
 EVALUATION_WORDS = "val|vali|valid|validation|eval|evaluation|test|testing|dev|devel|heldout"
 METRICS = (
-    r"acc(?:uracy)?(?:@?\d+(?=\s?[:= ]))?|top-?[15](?:[ _]acc(?:uracy)?)?|prec(?:ision)?(?:@\d+)?|recall(?:@\d+)?|f1"
-    r"|ppl|perplexity|bleu|rouge\w*|auc|auroc|dice|m?iou|map|psnr|ssim|r?mse|mae|(?:mean_[as]\w{6,7}_)?error|wer|cer|bp[cb]"
+    r"acc(?:uracy)?(?:@?\d+(?=\s?[:= ]))?|top-?[15](?:[ _]acc(?:uracy)?)?|(?:prec(?:ision)?|recall|ndcg|mrr)(?:@\d+)?"
+    r"|(?:hr|hits?)@\d+|f1|ppl|perplexity|bleu|rouge\w*|auc|auroc|dice|m?iou|map|psnr|ssim|r?mse|mae|(?:mean_[as]\w{6,7}_)?error|wer|cer|bp[cb]"
 )
 _QUALIFIER = r"(?:[ _](?:score|coeff(?:icient)?|index|rate|value))?(?:\s?\([a-z%][^()=:]{0,11}\))?"
 """What a name may have before its value: `Dice score`, `loss (batch)`, `PSNR (dB)`."""
@@ -303,7 +303,7 @@ def may_have_figures(text: str) -> bool:
 
 FIGURE_WORDS = (
     *("loss", "cost", "acc", "ppl", "perplexity", "f1", "psnr", "bleu", "bpb", "dice", "iou", "val:"),
-    *("auc", "rouge", "recall", "mse", "mae", "val=", "valid:", "valid="),
+    *("auc", "rouge", "recall", "ndcg", "mrr", "hr@", "hit@", "hits@", "mse", "mae", "val=", "valid:", "valid="),
 )
 _METRIC_WORDS = (*FIGURE_WORDS[2:], *("top", "prec", "map", "ssim", "error", "wer", "cer", "bpc"))
 _LABEL_WORDS = ("val", "test", "dev", "heldout", "train")
