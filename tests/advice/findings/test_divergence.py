@@ -121,3 +121,28 @@ def test_it_is_reported_after_the_end_with_a_smaller_rate(outcome: str) -> None:
 def test_a_rate_that_no_optimizer_bears_explains_a_large_first_loss() -> None:
     state = logged([5312.0], in_effect={"learning_rate": 1e6, "optimizer": "Adadelta"})
     assert diverged(situation(state=state)) is not None
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "exploded"),
+    [
+        ([1948.19, 25368554.0], True),
+        ([1948.19, 25368554.0, 120486.2, 1110.6], False),  # it came back
+        ([0.001, 2.0], False),  # overfitting
+        ([0.9, 0.4, 150.0], False),  # a poor evaluation, as with the batch norm of a first epoch
+        ([9e6, 0.5, 900.0], False),  # below the first
+        ([-3.0, 500.0], False),
+        ([0.5], False),
+        ([], False),
+    ],
+)
+def test_an_evaluation_loss_that_explodes(evaluated: list[float], exploded: bool) -> None:
+    steps = list(enumerate(evaluated))
+    evaluations = tuple(Evaluated(t=1.0, step=step, metrics={"eval_loss": loss}) for step, loss in steps)
+    log = tuple(f"Validation loss: {loss}" for loss in evaluated)
+    for state, lines in ((training(loss=None, evaluations=evaluations), ()), (RunState(), log)):
+        finding = diverged(situation(state=state, log=lines))
+        assert (finding is not None) is exploded
+        if finding is not None:
+            assert finding.sentence == "The training diverged: the evaluation loss is 2.537e+07"
+    assert (diverged(situation(state=training(loss=0.5, evaluations=evaluations))) is not None) is exploded

@@ -84,6 +84,8 @@ def non_finite_values(situation: Situation) -> Finding | None:
 
 LARGE_LOSS = 100.0
 """No usual loss starts there; with a learning rate that no optimizer bears, the training has diverged."""
+EXPLODED = 1000.0
+"""An evaluation is the mean of many batches: a single one that many times the lowest is no noise, nor overfitting."""
 
 
 def diverged(situation: Situation) -> Finding | None:
@@ -95,6 +97,7 @@ def diverged(situation: Situation) -> Finding | None:
     # Each logged loss is of a step of its own at least, so these evaluations came after the rise.
     risen = (state.step or 0) - trend.high
     evaluated = [(evaluation.metrics.get("eval_loss"), evaluation.step > risen) for evaluation in state.evaluations]
+    observed = [value for value, _ in evaluated if value is not None]
     if loss is None:
         logged = _logged(parse_lines(situation.log))
         # One series stands in lines of one form; a loss in a configuration, or of another model, has another.
@@ -109,6 +112,11 @@ def diverged(situation: Situation) -> Finding | None:
     # Where the evaluation improves, the training minimizes something else by now, such as an annealed weight.
     losses = [(value, is_after) for value, is_after in evaluated if value is not None]
     improves = len(losses) > 1 and losses[-1] == (min(losses)[0], True)
+    validation = reduce(LossTrend.with_loss, observed or [value for value, _ in losses], LossTrend())
+    newest, lowest = validation.newest or 0.0, validation.lowest or 0.0
+    if lowest > 0 and newest >= max(LARGE_LOSS, validation.first, EXPLODED * lowest):
+        evidence = f"{EXPLODED:,g} times the lowest evaluation loss, {lowest:.4g}, or more"
+        return finding("diverged", situation, evidence, row="evaluation-diverged", loss=f"{newest:,.4g}")
     if loss is None or not math.isfinite(loss) or (trend.diverged and improves):
         return None
     if trend.diverged:
