@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings import gpu, memory, non_finite, not_applied, step_time
+from tuner_tui.advice.findings.rows import warned
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.events.progress import rates_of, since_its_start
@@ -21,6 +22,7 @@ from tuner_tui.runs.events.run_state import RunState
 
 FindingRule = Callable[[Situation], Finding | None]
 
+WARNED: tuple[FindingRule, ...] = (partial(warned, "schedule-first"), partial(warned, "recompiled"))
 
 RULES: tuple[FindingRule, ...] = (
     gpu.lost_gpu, gpu.driver_error, step_time.stalled, non_finite.non_finite_values, non_finite.diverged,
@@ -29,14 +31,14 @@ RULES: tuple[FindingRule, ...] = (
     gpu.throttled, gpu.other_process, not_applied.not_resumed, not_applied.unfaithful_resume, not_applied.same_data,
     not_applied.shared_output, step_time.no_steps, not_applied.settings_not_in_effect, not_applied.fallback_cannot_act,
     not_applied.not_observed, non_finite.loss_scale, memory.host_memory_near_limit, memory.small_shm,
-    memory.disk_nearly_full, gpu.gpu_memory_near_limit, gpu.compiling, gpu.recompiled, gpu.gpu_underused,
+    memory.disk_nearly_full, gpu.gpu_memory_near_limit, gpu.compiling, *WARNED, gpu.gpu_underused,
     gpu.launch_bound, step_time.own_code, step_time.between_steps, gpu.slow_kernels, gpu.gpu_memory_unused,
     step_time.padding, step_time.worker_warning, non_finite.loss_spikes,
 )  # fmt: skip
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
 breakdown of a step come before rules on single figures."""
 
-LOG_RULES: tuple[FindingRule, ...] = (non_finite.diverged, gpu.recompiled, step_time.worker_warning)
+LOG_RULES: tuple[FindingRule, ...] = (non_finite.diverged, *WARNED, step_time.worker_warning)
 """Rules that read the log: a log without a run is all they need, and the others have nothing to judge."""
 
 SPEED_RULES: tuple[FindingRule, ...] = (

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes.situations import situation, training
 from tuner_tui.advice.diagnose import diagnose
-from tuner_tui.advice.findings.gpu import recompiled
+from tuner_tui.advice.findings.rows import warned
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 
@@ -34,6 +34,5 @@ def test_a_function_that_was_compiled_too_often_is_named_with_the_reason(limit: 
 
 
 def test_a_training_that_compiled_a_few_times_is_well() -> None:
-    assert (
-        recompiled(situation(log=("Recompiling function forward", "torch._dynamo.config.recompile_limit = 8"))) is None
-    )
+    log = ("Recompiling function forward", "torch._dynamo.config.recompile_limit = 8")
+    assert warned("recompiled", situation(log=log)) is None

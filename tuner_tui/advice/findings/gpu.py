@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from itertools import chain
 
@@ -72,9 +71,8 @@ def other_process(situation: Situation) -> Finding | None:
 
 
 def lost_gpu(situation: Situation) -> Finding | None:
-    newest = situation.samples[-1] if situation.samples else None
-    lost = [] if newest is None or situation.state.outcome else [gpu for gpu in newest.gpus if gpu.lost]
-    if not lost:
+    lost = [gpu for sample in situation.samples[-1:] for gpu in sample.gpus if gpu.lost]
+    if not lost or situation.state.outcome is not None:
         return None
     age = "" if lost[0].age_s is None else f", for {format_short_duration(lost[0].age_s)}"
     return finding("gpu-lost", situation, f"the driver lost {lost[0].name}{age}", gpu=lost[0].index)
@@ -210,18 +208,6 @@ def compiling(situation: Situation) -> Finding | None:
     age_s = situation.now_s - state.phase_since_t
     age, is_long = format_short_duration(age_s), age_s >= thresholds.COMPILING_S
     return finding("compiling", situation, f"phase compiling for {age}", since=age) if is_long else None
-
-
-RECOMPILED = re.compile(r"dynamo hit config\.\w+_limit \((\d+)\)\n.*function: '(.+)' \((.+)\)\n.*last reason: (.+)")
-"""The warning of torch/_dynamo/convert_frame.py, which leaves the function uncompiled for other inputs."""
-
-
-def recompiled(situation: Situation) -> Finding | None:
-    warning = RECOMPILED.search("\n".join(situation.log))
-    if warning is None:
-        return None
-    limit, function, location, reason = warning.groups()
-    return finding("compiling", situation, location, reason, row="recompiled", function=function, limit=limit)
 
 
 def _settled_utilisation(situation: Situation) -> float | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tuner_tui.advice.finding import Finding, FindingSeverity, Remedy
 from tuner_tui.advice.remedies.catalog import remedies_for
@@ -44,3 +47,20 @@ def finding(
         remedies=remedies,
         lost_share=lost_share,
     )
+
+
+def warning_figures(row: str, situation: Situation) -> Mapping[str, Any] | None:
+    """The groups of the warning in the log that `row` is of; None without it, or where something explains it."""
+    text, settings = read_data_file(FILE)[row], situation.settings
+    log = "\n".join((*situation.log, "" if settings is None else settings.precision))
+    explained = "unless" in text and re.search(text["unless"], log)
+    warning = None if explained else re.search(text["warning"], log)
+    return None if warning is None else warning.groupdict()
+
+
+def warned(row: str, situation: Situation) -> Finding | None:
+    figures, text = warning_figures(row, situation), read_data_file(FILE)[row]
+    if figures is None:
+        return None
+    evidence = (part.format(**figures) for part in text["evidence"])
+    return finding(text.get("of", row), situation, *evidence, row=row, **figures)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from statistics import median
 
@@ -11,7 +10,7 @@ from msgspec.structs import astuple, replace
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
-from tuner_tui.advice.findings.rows import finding
+from tuner_tui.advice.findings.rows import finding, warning_figures
 from tuner_tui.advice.findings.run_metrics import (
     covers_window,
     cpu_pct,
@@ -155,24 +154,17 @@ def data_wait(situation: Situation) -> Finding | None:
     )  # fmt: skip
 
 
-WORKER_WARNING = re.compile(
-    r"This DataLoader will create (\d+) worker processes in total\. Our suggested max number of worker in current "
-    r"system is (\d+)"
-)
-"""PyTorch's own warning (torch/utils/data/dataloader.py), by the cores that the process may use."""
-
-
 def worker_warning(situation: Situation) -> Finding | None:
-    warning = next((match for line in situation.log if (match := WORKER_WARNING.search(line))), None)
+    warning = warning_figures("too-many-workers", situation)
     if warning is None or (situation.state.rates.data_wait_share is not None and is_warmed_up(situation)):
         return None  # measured: the rule on data wait says whether they are too many
-    if loading_is_idle(situation, int(warning[1])):
+    if loading_is_idle(situation, int(warning["workers"])):
         return None  # workers that only wait need no cores
-    settings, cores = situation.settings, f"{warning[2]} {'core' if warning[2] == '1' else 'cores'}"
+    settings, cores = situation.settings, f"{warning['cores']} {'core' if warning['cores'] == '1' else 'cores'}"
     if settings is not None:  # of a program that is not observed they are those that a launch would have
-        situation = replace(situation, settings=replace(settings, dataloader_num_workers=int(warning[1])))
-    suggested = f"PyTorch's suggestion: at most {warning[2]}"
-    return finding("too-many-workers", situation, suggested, workers=warning[1], cores=cores)
+        situation = replace(situation, settings=replace(settings, dataloader_num_workers=int(warning["workers"])))
+    suggested = f"PyTorch's suggestion: at most {warning['cores']}"
+    return finding("too-many-workers", situation, suggested, workers=warning["workers"], cores=cores)
 
 
 def _bottleneck(situation: Situation) -> tuple[str | None, str]:
@@ -316,9 +308,9 @@ def _share_finding(situation: Situation, cause: str, threshold: float) -> Findin
         return None
     spent_s = latest.eval_s if cause == "evaluation-share" else latest.save_s
     total_s = latest.train_s + latest.eval_s + latest.save_s
-    if total_s <= 0 or spent_s / total_s < threshold:
+    share = spent_s / total_s if total_s > 0 else 0.0
+    if share < threshold:
         return None
-    share = spent_s / total_s
     evidence = "{} of {}, training {}".format(*map(format_short_duration, (spent_s, total_s, latest.train_s)))
     return finding(cause, situation, evidence, lost_share=share, share=format_share(share))
 
