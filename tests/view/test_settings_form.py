@@ -229,10 +229,10 @@ def test_a_field_is_found_by_label_or_name_and_the_search_goes_round() -> None:
 def test_of_a_group_shown_in_part_the_values_that_are_not_known_are_counted() -> None:
     """Of a loop of its own neither adapters nor quantization are known: one line stands for them."""
     fields = [spec.name for spec in group_fields(view().specs)["Optimizer"]]
-    shown = replace(view(), unknown=frozenset(FIELDS) - {*KNOBS, fields[0]})
+    shown = replace(view(optim="adafactor"), unknown=frozenset(FIELDS) - {*KNOBS, fields[0]})
     rows = [row for row in form_rows(shown, (), False, ("Optimizer", "Memory")) if row.group in ("Optimizer", "Memory")]
     assert [(row.label, row.name, row.origin) for row in rows if row.name is None] == [
-        ("▹ Optimizer", None, f"{len(fields) - 1} unknown"),
+        ("▹ Optimizer", None, f"1 changed · {len(fields) - 1} unknown"),
         ("▸ Memory", None, f"{len(group_fields(view().specs)['Memory'])} unknown"),
     ]
     assert [row.name for row in rows if row.name is not None] == fields[:1]

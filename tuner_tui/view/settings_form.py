@@ -120,21 +120,26 @@ def form_rows(
 ) -> tuple[FormRow, ...]:
     """Return the knobs, then each group: its heading, and its fields if it is in `opened`; None opens all groups.
 
-    Of a group in `partly` the fields are shown whose values are known. With `show_changed` a folded group shows its
-    fields that differ from their defaults or from the preset.
+    Of a group in `partly` the fields are shown that somebody has set, or a run has observed. With `show_changed` a
+    folded group shows its fields that differ from their defaults or from the preset.
     """
     worst = worst_problems(view.problems)
     wrong = {name for name, problem in worst.items() if problem.severity == "error"}
     by_name = {spec.name: spec for spec in view.specs}
     rows = [_field_row(view, by_name[name], worst.get(name)) for name in KNOBS if name in by_name]
     for group, specs in group_fields(view.specs).items():
-        shown = [spec for spec in specs if spec.name not in view.unknown] if group in partly else []
+        shown = [spec for spec in specs if spec.name in wrong or _is_set(view, spec)] if group in partly else []
         shown = specs if opened is None or group in opened else shown
         if not shown:  # what is wrong is never folded away
             shown = [spec for spec in specs if spec.name in wrong or (show_changed and _differs(view, spec))]
         rows.append(_heading(view, group, specs, worst, shown))
         rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in shown)
     return tuple(rows)
+
+
+def _is_set(view: SettingsView, spec: FieldSpec) -> bool:
+    is_given = view.resolved.origin(spec.name).kind not in ("default", "recommended")
+    return spec.name not in view.unknown and (is_given or _differs(view, spec))
 
 
 def _differs(view: SettingsView, spec: FieldSpec) -> bool:
@@ -182,6 +187,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     changed = is_new or value != saved
     tone: FieldTone = "changed" if changed else ""
     origin = view.resolved.origin(spec.name).label
+    origin = "" if value is None and origin == "observed" else origin  # a run without workers has no prefetch
     file = PurePath(view.preset or "")
     if origin == "preset" and file.suffix and file.stem == view.resolved.origin(spec.name).detail:
         origin = file.name

@@ -244,7 +244,7 @@ class SettingsPanel(Vertical):
 
     def on_mount(self) -> None:
         self._opened: frozenset[str] | None = None
-        self._partly: frozenset[str] = frozenset()
+        self._whole = self._partly = frozenset[str]()
         self._doing: Literal["editing", "finding"] | None = None
         self.watch(self.list, "cursor", self._show_help, init=False)
         self.watch(self.list, "scroll_y", self._entitle, init=False)
@@ -274,26 +274,30 @@ class SettingsPanel(Vertical):
 
     @on(SettingsList.Resized)
     def _show_rows(self) -> None:
-        """Show the groups that were opened; before one was, what is known of the first that fit without scrolling."""
+        """Show the groups that were opened; before one was, what fits without scrolling: all, or what is set."""
         if self.view is None:
             return
         name, group = (None, "") if self.list.row is None else (self.list.row.name, self.list.row.group)
         if self._opened is None:
-            self._partly = self._fitting_groups(self.view)
-        rows = form_rows(self.view, self._opened or (), self.next_run, self._partly)
+            self._whole, self._partly = self._fitting_groups(self.view)
+        rows = form_rows(self.view, self._whole if self._opened is None else self._opened, self.next_run, self._partly)
         self.list.rows = rows
         self._entitle()
         matches = (at for at, row in enumerate(rows) if (row.name, row.group) == (name, group))
         self.list.cursor = next(matches, self.list.cursor)
 
-    def _fitting_groups(self, view: SettingsView) -> frozenset[str]:
-        """Return the first groups that fit without scrolling, at last those of which only the command knows most."""
+    def _fitting_groups(self, view: SettingsView) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the groups that are known if these fit without scrolling, and the first whose set fields fit.
+
+        Of the latter those are last of which only the command knows most.
+        """
         fields = group_fields(view.specs)
         groups = sorted(fields, key=lambda name: fmean(spec.name in view.unknown for spec in fields[name]) > 0.5)
-        for count in range(len(groups), 0, -1):
-            if len(form_rows(view, (), self.next_run, groups[:count])) <= self.list.size.height:
-                return frozenset(groups[:count])
-        return frozenset()
+        whole = [name for name in groups if view.unknown.isdisjoint(spec.name for spec in fields[name])]
+        for opened, count in ((whole, len(groups)), *(((), count) for count in range(len(groups), 0, -1))):
+            if len(form_rows(view, opened, self.next_run, groups[:count])) <= self.list.size.height:
+                return frozenset(opened), frozenset(groups[:count])
+        return frozenset(), frozenset()
 
     def _open_group(self, group: str, only_open: bool = False) -> None:
         """Open a group of fields, or close it."""
