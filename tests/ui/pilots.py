@@ -10,6 +10,7 @@ from typing import Any
 from textual._compositor import LayoutUpdate
 from textual.app import App
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from tests.fakes.ui_backend import FakeBox, PausedApp
 from tuner_tui.ui.app import TunerApp
@@ -44,8 +45,11 @@ async def press_until(pilot: ScreenPilot, condition: Callable[[], object], *keys
 
 
 async def press_to(pilot: ScreenPilot, title: str, *keys: str) -> None:
-    """Press `keys`, and run the app until the dialog `title` is shown; no dialog where it is empty."""
-    await press_until(pilot, lambda: dialog(pilot) == title, *keys)
+    """Press `keys`, and run the app until the dialog `title` is shown and filled; no dialog where it is empty.
+
+    A key for a dialog that is still being filled may have to be pressed again.
+    """
+    await press_until(pilot, lambda: dialog(pilot) == title and not is_being_filled(pilot), *keys)
 
 
 def settled(pilot: ScreenPilot, box: FakeBox) -> Callable[[], bool]:
@@ -89,6 +93,12 @@ def dialog(pilot: ScreenPilot) -> str:
     """Return the title of the dialog on top; empty if there is none."""
     boxes = pilot.app.screen.query("#dialog")
     return str(boxes.first().border_title) if boxes else ""
+
+
+def is_being_filled(pilot: ScreenPilot) -> bool:
+    """Return whether the dialog on top says that it still reads what it is to show."""
+    texts = pilot.app.screen.query("#dialog Static").results(Static)
+    return any(str(text.content).startswith("Reading settings") for text in texts)
 
 
 def said(pilot: ScreenPilot) -> str:

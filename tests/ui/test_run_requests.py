@@ -80,7 +80,7 @@ async def test_nothing_is_started_or_edited_by_enter_until_the_inventory_is_read
 
     app = box.app(box.backend(read_inventory=late))
     async with app.run_test(size=(120, 40)) as pilot:
-        await press_to(pilot, "Train", "t")
+        await press_until(pilot, lambda: dialog(pilot) == "Train", "t")
         await pilot.press("enter", "enter")
         await until(pilot, lambda: app.main.settings_view is not None)
         assert "Reading settings and hardware" in screen_text(app)
@@ -421,7 +421,7 @@ async def test_t_trains_the_run_that_was_opened_and_only_after_its_start_was_see
         await press_until(pilot, lambda: job_of(pilot) == COMMAND_JOB, "enter")
         assert app_of(pilot).session.state.folder == Path("/runs/r006")
         await until(pilot, lambda: app_of(pilot).main.view is not None)
-        await press_to(pilot, "Train", "t")
+        await press_until(pilot, lambda: dialog(pilot) == "Train", "t")
         pilot.app.post_message(Key("enter", None))  # typed before the start is described
         prepared.set()
         await until(pilot, lambda: "enter start" in screen_text(pilot.app))
