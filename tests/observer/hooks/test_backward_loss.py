@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.observer.site._tuner_observer.counters.step_counters import RecordBuffer
+from tuner_tui.observer.site._tuner_observer.counters.record_buffer import RecordBuffer
 from tuner_tui.observer.site._tuner_observer.hooks.backward_loss import BackwardLoss
 
 
