@@ -106,7 +106,7 @@ def _read_spellings(
 def _take_left_open(dialect: Dialect, plain: dict[str, Any], notes: list[str]) -> dict[str, str]:
     """Take what the file leaves open out of `plain`. Returns the reason for each key."""
     left_open = {key: why for key, value in plain.items() if (why := why_left_open(key, value)) is not None}
-    settings_keys = {key for name in FIELDS for key in dialect_keys(dialect, name)}
+    settings_keys = {key for name in FIELDS for key in dialect_keys(dialect, name)} if left_open else set()
     for key, why in left_open.items():
         value = shorten_text(str(plain.pop(key)))
         notes += [f"{shorten_text(key)} {value} ignored: {why}"] if key in settings_keys else []
