@@ -48,8 +48,8 @@ NO_OUTPUT = LogWindow((), (), 0, 0, 0, True, True)
 """Of no run; None is that of a run that was not read yet."""
 DRAFT_DELAY_S = 0.5
 """Seconds after a change until it is kept, so that a key held down writes one file."""
-ROOM_EVERY_S = 5.0
-"""Seconds between two looks at the memory of other programs, as estimates depend on it."""
+ROOM_EVERY_S = 30.0
+"""Seconds between two looks at the memory of other programs: a new estimate after each takes 20 ms."""
 SAMPLE_VALID_S = 3.0
 """Age at which the newest sample of the followed run's supervisor is replaced by one of the screen's own."""
 
