@@ -228,7 +228,7 @@ def _speed_part(remedies: Sequence[AppliedRemedy], speed: tuple[float, float, fl
     if high < (max(least, LEAST_GAIN) if is_gain else least):
         verdict = "not kept"
     elif ratio >= least and (low > 1 or not is_gain):
-        verdict = "kept" if low <= most else "exceeded"
+        verdict = "kept" if ratio <= most or speed_words(ratio) == speed_words(most) else "exceeded"
     expected = speed_words(least, most) if least != 1 else f"at most {speed_words(most)}"
     return verdict, f"expected {expected}, measured {measured}"
 
