@@ -46,6 +46,15 @@ def test_there_is_none_before_a_third_of_the_run_nor_from_few_points() -> None:
     assert forecast_loss(range(1, END + 1), ys, END) is None, "the run has ended"
 
 
+def test_there_is_none_whose_range_is_far_wider_than_what_was_reached() -> None:
+    draw = random.Random(0)
+    ys = [math.exp(-step / 60) * (1 + draw.gauss(0, 0.05)) + 1e-4 for step in range(1, 401)]
+    assert forecast_loss(range(1, 401), ys, END) is None
+    near = forecast_loss(range(1, 401), [y + 0.05 for y in ys], END)
+    assert near is not None
+    assert near.high / near.low < 10
+
+
 def test_a_spike_and_a_gap_hardly_move_it_and_a_loss_below_zero_has_one_too() -> None:
     ys: list[float | None] = [*curve("decay", 1)[:500]]
     plain = forecast_loss(range(1, 501), ys, END)

@@ -42,7 +42,10 @@ class LossForecast(NamedTuple):
 
 
 def forecast_loss(xs: Sequence[float], ys: Sequence[float | None], end: float) -> LossForecast | None:
-    """Return the forecast for step `end` from the losses `ys` at the steps `xs`; None before a third of the run."""
+    """Return the forecast for step `end` from the losses `ys` at the steps `xs`.
+
+    None before a third of the run, and where the range would span more than a power of ten and than all losses so far.
+    """
     points = [(x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y) and x > 0]
     if len(points) < MIN_POINTS or not FROM_SHARE <= points[-1][0] / end < 1:
         return None
@@ -60,6 +63,11 @@ def forecast_loss(xs: Sequence[float], ys: Sequence[float | None], end: float) -
     now = start_now + slope_now * last
     ends = sorted((now, now + slope_now * (end - last), start + slope * math.log(end)))
     doubt = NOISE_WIDTH * noise * (1 + 2 * (end - last) / end) + LEAST_DOUBT * (1 if positive else abs(now))
+    # A loss near zero that still falls by a share of itself may end anywhere.
+    scaled = [to_scale(y) for _, y in points]
+    width, reached = ends[2] - ends[0] + 2 * doubt, max(scaled) - min(scaled)
+    if positive and width > max(math.log(10), reached):
+        return None
     value, low, high = (from_scale(y) for y in (ends[1], ends[0] - doubt, ends[2] + doubt))
     return LossForecast(last, from_scale(now), end, value, low, high)
 
