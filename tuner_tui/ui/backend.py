@@ -289,7 +289,9 @@ class Backend:
         completed = read_status(run).outcome == "completed"
         shown = config if config is not None and config.trains(record.job) else None
         if completed and (shown is None or _length(shown) == _length(record)):
-            raise LaunchError(f"{run.id} has completed. t starts a new run; R continues with more epochs or steps.")
+            raise LaunchError(
+                f"{run.id} has completed. t starts a new run; to go on, raise epochs or max steps."
+            )
         resolved, job = (None, None) if shown is None else (shown.resolved, shown.job)
         plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=not completed)
         return _restart_offer(plan, RunReader(run).poll().state, record)
