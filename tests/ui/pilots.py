@@ -101,8 +101,8 @@ def is_being_filled(pilot: ScreenPilot) -> bool:
     return any(str(text.content).startswith("Reading settings") for text in texts)
 
 
-def said(pilot: ScreenPilot) -> str:
-    """Return all notifications, one per line."""
+def notes(pilot: ScreenPilot) -> str:
+    """Return all notifications shown, one per line."""
     return "\n".join(note.message for note in pilot.app._notifications)
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.ui_backend import FakeBox, opened
-from tests.ui.pilots import app_of, on_screen, press_until, said, until, value
+from tests.ui.pilots import app_of, notes, on_screen, press_until, until, value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Resolved, Settings
 from tuner_tui.ui.backend import Backend
@@ -68,7 +68,7 @@ async def test_leaving_keeps_the_changes_and_one_key_discards_them() -> None:
     assert box.draft == {BATCH: UnsavedValue("24", "16")}
     async with on_screen(box) as pilot:
         await until(pilot, lambda: value(pilot, BATCH) == 24)
-        assert "Your unsaved changes are back: micro batch 24. u discards them." in said(pilot)
+        assert "Your unsaved changes are back: micro batch 24. u discards them." in notes(pilot)
         await press_until(pilot, lambda: value(pilot, BATCH) == 16, "u")
         await pilot.press("q")
     assert box.draft == {}
@@ -87,7 +87,7 @@ async def test_an_edited_job_comes_back_before_the_values_that_were_changed_in_i
     edited = CommandJob(command=("python", "x.py"), env={"A": "1"})
     box.draft = dict(with_job({"gradient_accumulation_steps": UnsavedValue("8")}, edited))
     async with on_screen(box) as pilot:
-        await until(pilot, lambda: "Your unsaved changes of the job are back: command, environment" in said(pilot))
+        await until(pilot, lambda: "Your unsaved changes of the job are back: command, environment" in notes(pilot))
         loaded = app_of(pilot).session.state.loaded
         assert loaded is not None
         assert loaded.job == edited

@@ -18,7 +18,7 @@ from tests.fakes.memory_outlooks import GIB, H100, LOSS, estimated, outlook_of
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeEstimates, FakeSampler, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
-from tests.ui.pilots import app_of, on_screen, press_to, press_until, said, screen_text, until, value
+from tests.ui.pilots import app_of, notes, on_screen, press_to, press_until, screen_text, until, value
 from tuner_tui.advice.estimate import (
     UNMEASURED_IMPORTS,
     DataOutlook,
@@ -397,7 +397,7 @@ async def test_the_key_that_fits_the_batch_says_of_a_micro_batch_of_1_what_the_s
     doubtful = MemoryOutlook(estimated(4, replace(H100, capacity_bytes=capacity_gib * GIB), uncertainty=0.3))
     box = FakeBox()
     async with on_screen(box, backend=box.backend(estimates=FakeEstimates(quick=lambda _: doubtful))) as pilot:
-        await press_until(pilot, lambda: words in said(pilot), "f")
+        await press_until(pilot, lambda: words in notes(pilot), "f")
 
 
 @pytest.mark.train

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.fakes.ui_backend import FakeBox, failed_box
-from tests.ui.pilots import ScreenPilot, app_of, on_screen, press_to, press_until, said, screen_text, until
+from tests.ui.pilots import ScreenPilot, app_of, notes, on_screen, press_to, press_until, screen_text, until
 from tuner_tui.runs.queue.listing import QueueLine
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.ui.screens.pickers import queue_items
@@ -75,8 +75,8 @@ async def test_a_training_is_queued_while_another_run_has_its_hardware() -> None
         box.runs, box.shortage = [other_run("r008")], "It needs 1 GPU, 0 free. GPU 0: run r008."
         await until(pilot, lambda: "r008 python sft.py: training · r: open it" in screen_text(pilot.app))
         await press_to(pilot, "Queue", "t")
-        assert "GPU 0: run r008. This one can wait in the queue" in said(pilot)
-        await press_until(pilot, lambda: "Queued as r009" in said(pilot), "enter")
+        assert "GPU 0: run r008. This one can wait in the queue" in notes(pilot)
+        await press_until(pilot, lambda: "Queued as r009" in notes(pilot), "enter")
         box.runs = [other_run("r009")]
         await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r009"))
 
@@ -85,7 +85,7 @@ async def test_a_run_that_waited_is_not_shown_in_place_of_one_that_was_opened_si
     box = failed_box(shortage="The CPU is taken by run r008.", runs=[other_run("r010")])
     async with on_screen(box) as pilot:
         await press_to(pilot, "Queue", "t")
-        await press_until(pilot, lambda: "Queued as r009" in said(pilot), "enter")
+        await press_until(pilot, lambda: "Queued as r009" in notes(pilot), "enter")
         await press_to(pilot, "Runs", "r")
         await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r010"), "enter")
         box.runs = [other_run("r009")]

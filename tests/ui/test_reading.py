@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from textual.events import Key
 
 from tests.fakes.ui_backend import FakeBox, FakeEstimates, opened, running
-from tests.ui.pilots import SIZE, app_of, dialog, press_until, said, screen_text, settled, until
+from tests.ui.pilots import SIZE, app_of, dialog, notes, press_until, screen_text, settled, until
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
@@ -144,9 +144,9 @@ async def test_of_a_run_that_is_still_read_nobody_says_that_it_does_not_train() 
     async with app.run_test(size=SIZE) as pilot:
         gates.gates["open_run"].set()
         for key in ("W", "F", "c", "s"):
-            await press_until(pilot, lambda: "r007 is still being read" in said(pilot), key)
+            await press_until(pilot, lambda: "r007 is still being read" in notes(pilot), key)
             app.clear_notifications()
         gates.let_all_through()
         await until(pilot, settled(pilot, box))
         await press_until(pilot, lambda: box.orders, "c")
-        assert "No training is running" not in said(pilot)
+        assert "No training is running" not in notes(pilot)

@@ -20,10 +20,10 @@ from tests.ui.pilots import (
     ScreenPilot,
     app_of,
     dialog,
+    notes,
     on_screen,
     press_to,
     press_until,
-    said,
     screen_text,
     until,
     value,
@@ -95,7 +95,7 @@ async def test_a_launch_that_fails_says_why_and_follows_nothing() -> None:
     box = FakeBox(launch_error="There is no command 'trane'.")
     async with on_screen(box) as pilot:
         await press_to(pilot, "Train", "t")
-        await press_until(pilot, lambda: "no command 'trane'" in said(pilot), "enter")
+        await press_until(pilot, lambda: "no command 'trane'" in notes(pilot), "enter")
         assert app_of(pilot).session.state.folder is None
 
 
@@ -103,7 +103,7 @@ async def test_a_second_training_can_wait_in_the_queue_while_one_runs() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
         await press_to(pilot, "Queue", "t")
-        assert "already training" in said(pilot)
+        assert "already training" in notes(pilot)
         await press_to(pilot, "", "escape")
         assert not box.launched
 
@@ -142,7 +142,7 @@ async def test_the_question_whether_to_stop_goes_with_the_run() -> None:
         await until(pilot, lambda: "This training cannot save on request" in screen_text(pilot.app))
         box.view = ended("completed", "Completed.")
         await until(pilot, lambda: dialog(pilot) == "")
-        assert "The run has ended meanwhile." in said(pilot)
+        assert "The run has ended meanwhile." in notes(pilot)
         assert not box.orders
 
 
@@ -150,14 +150,14 @@ async def test_nothing_to_stop_or_save_is_said() -> None:
     async with on_screen(FakeBox()) as pilot:
         for key, sentence in (("s", "Nothing to stop"), ("c", "Nothing to save"), ("R", "No run")):
             await pilot.press(key)
-            await until(pilot, lambda sentence=sentence: sentence in said(pilot))  # type: ignore[misc]
+            await until(pilot, lambda sentence=sentence: sentence in notes(pilot))  # type: ignore[misc]
 
 
 async def test_c_saves_a_checkpoint_and_goes_on() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
         await press_until(pilot, lambda: box.orders == [("r007", "checkpoint")], "c")
-        await until(pilot, lambda: "checkpoint" in said(pilot))
+        await until(pilot, lambda: "checkpoint" in notes(pilot))
 
 
 async def test_a_run_that_falls_back_is_followed_into_the_next() -> None:
@@ -168,7 +168,7 @@ async def test_a_run_that_falls_back_is_followed_into_the_next() -> None:
         fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
         box.view = replace(out, state=replace(out.state, fell_back=fell))
         await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"))
-        assert "Retry 1 of 3 after out of memory. micro batch 16 → 8" in said(pilot)
+        assert "Retry 1 of 3 after out of memory. micro batch 16 → 8" in notes(pilot)
 
 
 async def test_the_end_of_a_run_is_shown_on_a_small_terminal_but_takes_no_key() -> None:
@@ -248,7 +248,7 @@ async def test_a_service_that_fails_at_the_start_leaves_a_usable_screen() -> Non
 
     app = box.app(box.backend(read_inventory=broken))
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "inventory cannot be read" in said(pilot))
+        await until(pilot, lambda: "inventory cannot be read" in notes(pilot))
         await until(pilot, lambda: app.main.settings_view is not None)
 
 
@@ -435,10 +435,10 @@ async def test_the_end_is_shared_with_two_keys_and_its_checkpoint_is_copied() ->
     async with on_screen(box, folder=Path("/runs/r007")) as pilot:
         await press_to(pilot, "Share", "x")
         await press_until(pilot, lambda: box.reports == [("r007", "r007.html")], "enter")
-        await until(pilot, lambda: "Written to /work/r007.html." in said(pilot))
-        await press_until(pilot, lambda: "/runs/r007" in said(pilot), "C")
+        await until(pilot, lambda: "Written to /work/r007.html." in notes(pilot))
+        await press_until(pilot, lambda: "/runs/r007" in notes(pilot), "C")
     async with on_screen(busy_box()) as pilot:
-        await press_until(pilot, lambda: "There is a report once a run has ended." in said(pilot), "x")
+        await press_until(pilot, lambda: "There is a report once a run has ended." in notes(pilot), "x")
 
 
 @pytest.mark.parametrize("name", ["a" * 5000 + ".html", "~nobody-here/r007.html", "a\0b/r007.html"])
@@ -506,7 +506,7 @@ async def test_a_replay_opens_over_nothing_that_the_user_does() -> None:
         await press_until(pilot, lambda: "Replaying r007 …" in screen_text(pilot.app).splitlines()[0], "P")
         await press_to(pilot, "Runs", "r")
         finished.set()
-        await until(pilot, lambda: "Replay of r007 is ready: P shows it while r007 is open." in said(pilot))
+        await until(pilot, lambda: "Replay of r007 is ready: P shows it while r007 is open." in notes(pilot))
         assert "Replaying" not in app_of(pilot).main.status.request
         assert dialog(pilot) == "Runs"
         await press_to(pilot, "", "escape")
@@ -519,7 +519,7 @@ async def test_a_step_is_not_profiled_before_there_was_a_step() -> None:
     assert box.view is not None
     box.view = replace(box.view, state=replace(box.view.state, step=None))
     async with on_screen(box) as pilot:
-        await press_until(pilot, lambda: "No step has finished yet; W shows" in said(pilot), "F")
+        await press_until(pilot, lambda: "No step has finished yet; W shows" in notes(pilot), "F")
         assert not app_of(pilot).main.status.request
 
 
@@ -528,7 +528,7 @@ async def test_what_is_ready_late_takes_no_key_from_the_user() -> None:
     profile = RunProfile((RankProfile(0, times, judge_step(times), 0.5, compiled=False),))
     async with on_screen(busy_box(profile=profile)) as pilot:
         app_of(pilot).answer_limit_s = 0.0
-        await press_until(pilot, lambda: "Profile of r007 is ready: F shows it" in said(pilot), "F")
+        await press_until(pilot, lambda: "Profile of r007 is ready: F shows it" in notes(pilot), "F")
         assert dialog(pilot) == ""
         await press_to(pilot, "Profile of r007", "F")
         await press_to(pilot, "", "escape")

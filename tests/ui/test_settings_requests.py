@@ -18,11 +18,11 @@ from tests.ui.pilots import (
     ScreenPilot,
     app_of,
     dialog,
+    notes,
     on_screen,
     preset_shown,
     press_to,
     press_until,
-    said,
     screen_text,
     until,
     value,
@@ -48,14 +48,14 @@ async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() ->
     async with on_screen(FakeBox()) as pilot:
         await press_to(pilot, "Presets", "plus", "plus", "p")
         await press_until(pilot, lambda: value(pilot, BATCH) == 2, "enter")
-        assert "u restores your changes" in said(pilot)
+        assert "u restores your changes" in notes(pilot)
         await pilot.press("plus")
         seen = []
         for key in "uuuu":
             await pilot.press(key)
             seen.append((value(pilot, BATCH), preset_shown(pilot)))
         assert seen == [(2, "cpu"), (32, "llama-1b-sft changed"), (24, "llama-1b-sft changed"), (16, "llama-1b-sft")]
-        assert "These are the settings of llama-1b-sft; ctrl+r redoes it." in said(pilot), "as all of the form changes"
+        assert "These are the settings of llama-1b-sft; ctrl+r redoes it." in notes(pilot), "as all of the form changes"
         seen = []
         for key in ("ctrl+r", "ctrl+y", "ctrl+r", "ctrl+r"):
             await pilot.press(key)
@@ -233,13 +233,13 @@ async def test_the_settings_are_copied_to_the_terminal(
     async with on_screen(FakeBox()) as pilot:
         written = record_writes(pilot, monkeypatch)
         await press_until(pilot, lambda: copied in written, "plus", "y")
-        assert "Copied the settings" in said(pilot)
+        assert "Copied the settings" in notes(pilot)
 
 
 async def test_a_terminal_without_a_clipboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "vt100")
     async with on_screen(FakeBox()) as pilot:
-        await press_until(pilot, lambda: "Not copied" in said(pilot), "y")
+        await press_until(pilot, lambda: "Not copied" in notes(pilot), "y")
 
 
 async def test_a_tools_file_is_written_after_a_yes() -> None:
@@ -336,7 +336,7 @@ async def test_memory_that_cannot_be_traced_is_explained() -> None:
 
     box = FakeBox()
     async with on_screen(box, backend=box.backend(memory_parts=refuse)) as pilot:
-        await press_until(pilot, lambda: "does not name its model" in said(pilot), "m")
+        await press_until(pilot, lambda: "does not name its model" in notes(pilot), "m")
         assert dialog(pilot) == ""
 
 
@@ -351,7 +351,7 @@ async def test_a_larger_effective_batch_is_asked_for_before_it_is_taken() -> Non
         assert value(pilot, BATCH) == 8
         await press_to(pilot, "Fit batch", "f")
         await press_until(pilot, lambda: value(pilot, BATCH) > 8, "enter")
-        assert re.search(r"effective batch [\d,]+ → [\d,]+", said(pilot))
+        assert re.search(r"effective batch [\d,]+ → [\d,]+", notes(pilot))
 
 
 async def test_what_an_opened_file_lacks_here_is_a_finding_until_the_command_is_another() -> None:

@@ -13,10 +13,10 @@ from tests.ui.pilots import (
     ScreenPilot,
     app_of,
     dialog,
+    notes,
     on_screen,
     preset_shown,
     press_until,
-    said,
     screen_text,
     until,
     value,
@@ -131,7 +131,7 @@ TASKS = (
     Task(
         "undo a remedy",
         "a u",
-        lambda pilot, box: batch(pilot) == (16, 4) and "Applied. t tries it; u undoes it." in said(pilot),
+        lambda pilot, box: batch(pilot) == (16, 4) and "Applied. t tries it; u undoes it." in notes(pilot),
         failed_box,
     ),
     Task(
@@ -178,12 +178,12 @@ TASKS = (
     Task(
         "fit the batch",
         "f",
-        lambda pilot, box: batch(pilot) == (16, 4) and "16 is the largest that fits and keeps it" in said(pilot),
+        lambda pilot, box: batch(pilot) == (16, 4) and "16 is the largest that fits and keeps it" in notes(pilot),
     ),
     Task(
         "fit the batch after a smaller one was tried",
         "minus f",
-        lambda pilot, box: value(pilot, BATCH) > 8 and "the effective batch stays" in said(pilot),
+        lambda pilot, box: value(pilot, BATCH) > 8 and "the effective batch stays" in notes(pilot),
     ),
     Task(
         "start on 2 GPUs",
@@ -261,7 +261,7 @@ async def test_a_run_that_ended_without_an_error_is_shown_to_its_end() -> None:
     box.output = tuple(f"step {n}" for n in range(99))
     async with on_screen(box, (80, 24)) as pilot:
         await until(pilot, lambda: app_of(pilot).main.log_window is not None)
-        await press_until(pilot, lambda: "The output contains no error; this is its end." in said(pilot), "E")
+        await press_until(pilot, lambda: "The output contains no error; this is its end." in notes(pilot), "E")
         assert app_of(pilot).main.query_one(OutputPanel).following
         assert "“" not in screen_text(pilot.app)
 

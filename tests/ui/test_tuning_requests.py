@@ -31,10 +31,10 @@ from tests.fakes.ui_backend import FakeBox, FakeEstimates, busy_box, opened
 from tests.ui.pilots import (
     ScreenPilot,
     app_of,
+    notes,
     on_screen,
     press_to,
     press_until,
-    said,
     screen_text,
     settled,
     until,
@@ -156,7 +156,7 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
         assert "t003 is tuning llama-1b-sft (trial 8, 4 min to 7 min left). o shows it." in screen_text(pilot.app)
         app_of(pilot).session._tuning.show_status(at_its_end())
         await until(pilot, lambda: main.tuning_sign == "t003 finished")
-        assert "o shows it" in said(pilot)
+        assert "o shows it" in notes(pilot)
         await press_until(pilot, lambda: shown(pilot) is not None, "o")
         assert main.tuning_sign == ""
         await press_until(pilot, lambda: " o Tune " in screen_text(pilot.app).splitlines()[-1], "escape")
@@ -172,7 +172,7 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
 )
 async def test_nothing_is_tuned(box: FakeBox, why: str) -> None:
     async with on_screen(box) as pilot:
-        await press_until(pilot, lambda: why in said(pilot), "o")
+        await press_until(pilot, lambda: why in notes(pilot), "o")
         assert not box.tuner.asked
 
 
@@ -180,7 +180,7 @@ async def test_a_tuning_under_way_is_ended_after_a_yes() -> None:
     box = box_with(under_way())
     async with on_screen(box) as pilot:
         await press_until(pilot, lambda: shown(pilot) is not None, "o")
-        await press_until(pilot, lambda: "is running" in said(pilot), "t")
+        await press_until(pilot, lambda: "is running" in notes(pilot), "t")
         await press_to(pilot, "Stop the tuning", "x")
         await press_until(pilot, lambda: box.tuner.asked == [("abort", "t003")], "y")
 
@@ -199,7 +199,7 @@ async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not(
     box = box_with(at_its_end(), short)
     async with on_screen(box) as pilot:
         await press_until(pilot, lambda: shown(pilot) is not None, "o")
-        await press_until(pilot, lambda: "nothing to resume" in said(pilot), "R")
+        await press_until(pilot, lambda: "nothing to resume" in notes(pilot), "R")
         await press_to(pilot, "Tunings", "r")
         await press_until(pilot, lambda: "need 45 min. R resumes it" in screen_text(pilot.app), "down", "enter")
         await press_to(pilot, "Resume t002", "R")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from textual import events
 
 from tests.fakes.ui_backend import FakeBox, failed_box, opened
-from tests.ui.pilots import ScreenPilot, app_of, cursor_on, on_screen, press_until, said, screen_text, until, value
+from tests.ui.pilots import ScreenPilot, app_of, cursor_on, notes, on_screen, press_until, screen_text, until, value
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import FIELDS
 from tuner_tui.ui.panels.settings import AROUND_TITLE, SettingsList, SettingsPanel, ValueInput
@@ -47,7 +47,7 @@ async def test_keys_move_through_the_form_and_open_groups() -> None:
 async def test_plus_and_minus_step(keys: list[str], result: int) -> None:
     async with on_screen(FakeBox()) as pilot:
         await press_until(pilot, lambda: value(pilot, BATCH) == result, *keys)
-        assert said(pilot) == ""
+        assert notes(pilot) == ""
 
 
 async def test_a_value_is_edited_in_place() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY, FakeBox, busy_box, ended, failed_box, running
 from tests.runs.builders import record
-from tests.ui.pilots import app_of, dialog, on_screen, press_to, press_until, said, screen_text, until, value
+from tests.ui.pilots import app_of, dialog, notes, on_screen, press_to, press_until, screen_text, until, value
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Resolved, Settings
 from tuner_tui.ui.panels.arrangement import TROUBLES_MOST_ROWS
@@ -23,14 +23,14 @@ async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 4, "a")
         assert dialog(pilot) == ""
         assert value(pilot, "dataloader_persistent_workers")
-        assert "Applied. R restarts this run with it" in said(pilot)
+        assert "Applied. R restarts this run with it" in notes(pilot)
         editing = app_of(pilot).session.state.editing
         assert editing is not None
         assert editing.current.origin(WORKERS).kind is OriginKind.REMEDY
-        await press_until(pilot, lambda: "already set for the next run" in said(pilot), "a")
+        await press_until(pilot, lambda: "already set for the next run" in notes(pilot), "a")
         assert dialog(pilot) == ""
         assert "in the settings now" in screen_text(pilot.app), "there is nothing left to apply"
-        assert "by hand" not in said(pilot)
+        assert "by hand" not in notes(pilot)
         await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "u")
         assert not value(pilot, "dataloader_persistent_workers")
 
@@ -57,17 +57,17 @@ def remedied(name: str, cause: str) -> RunView:
 async def test_a_remedy_that_did_not_help_is_taken_back_with_one_key() -> None:
     async with on_screen(busy_box(view=remedied("more-workers", "data-wait"))) as pilot:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 2, "U")
-        assert "Undone: workers 8 → 2. t tries it; u undoes it." in said(pilot)
-        await press_until(pilot, lambda: "already those before workers 2 → 8" in said(pilot), "U")
+        assert "Undone: workers 8 → 2. t tries it; u undoes it." in notes(pilot)
+        await press_until(pilot, lambda: "already those before workers 2 → 8" in notes(pilot), "U")
         await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "u")
     async with on_screen(busy_box()) as pilot:
-        await press_until(pilot, lambda: "started without a remedy" in said(pilot), "U")
+        await press_until(pilot, lambda: "started without a remedy" in notes(pilot), "U")
 
 
 async def test_a_batch_that_ran_out_of_memory_is_not_taken_back_without_a_word() -> None:
     async with on_screen(busy_box(view=remedied("smaller-batch", "gpu-oom"))) as pilot:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 2, "U")
-        assert "r006 ran out of memory with that." in said(pilot)
+        assert "r006 ran out of memory with that." in notes(pilot)
 
 
 async def test_diff_can_be_left_or_applied_and_why_explains() -> None:
@@ -108,7 +108,7 @@ async def test_enter_applies_what_answers_out_of_memory_and_resumes_at_once() ->
         assert "[enter] apply, run again" in screen_text(pilot.app)
         await press_until(pilot, lambda: bool(box.retried), "down", "enter")
         assert box.retried == [("r007", "gpu-oom", {"gradient_checkpointing": True})]
-        assert "no checkpoint to resume from; a new run starts at step 0." in said(pilot)
+        assert "no checkpoint to resume from; a new run starts at step 0." in notes(pilot)
         await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"))
     box = failed_box()
     async with on_screen(box, size=(80, 24)) as pilot:
@@ -116,7 +116,7 @@ async def test_enter_applies_what_answers_out_of_memory_and_resumes_at_once() ->
         await press_until(pilot, lambda: bool(box.retried), "2", "enter")
     async with on_screen(busy_box()) as pilot:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 4, "alt+3", "enter")
-        assert "Applied." in said(pilot), "a live run goes on"
+        assert "Applied." in notes(pilot), "a live run goes on"
 
 
 async def test_all_of_the_result_and_the_findings_is_seen_after_a_resize() -> None:
@@ -161,5 +161,5 @@ async def test_why_a_remedy_cannot_be_applied_is_said_at_its_key() -> None:
     async with on_screen(busy_box(findings=(by_hand,))) as pilot:
         for key in "ad":
             await press_to(pilot, "Why", key)
-            assert "This remedy is done by hand" in said(pilot)
+            assert "This remedy is done by hand" in notes(pilot)
             await press_to(pilot, "", "escape")

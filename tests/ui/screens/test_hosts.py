@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from tests.fakes.hosts import HOSTS
 from tests.fakes.live_run import samples
-from tests.ui.pilots import press_to, press_until, said, screen_text, until
+from tests.ui.pilots import notes, press_to, press_until, screen_text, until
 from tuner_tui.hosts import HostView
 from tuner_tui.ui.screens.hosts import HostScreen, HostsScreen
 from tuner_tui.ui.watch_app import WatchApp
@@ -100,7 +100,7 @@ async def test_enter_shows_the_host_under_the_cursor_with_its_jobs_until_escape(
         told.put((replace(later, machine=None), *HOSTS[1:]))
         await press_until(pilot, lambda: app.screen is app.watch_screen, "escape")
         await until(pilot, lambda: "2 of 5 answer" in screen_text(app))
-        await press_until(pilot, lambda: "it has not answered" in said(pilot), "enter")
+        await press_until(pilot, lambda: "it has not answered" in notes(pilot), "enter")
         told.put(())
 
 

@@ -13,11 +13,11 @@ from tests.ui.pilots import (
     app_of,
     cursor_on,
     dialog,
+    notes,
     on_screen,
     preset_shown,
     press_to,
     press_until,
-    said,
     screen_text,
     settled,
     until,
@@ -93,7 +93,7 @@ async def test_the_palette_finds_the_number_of_gpus(words: str) -> None:
         await press_until(pilot, lambda: "GPUs (g)" in screen_text(pilot.app), *words)
         assert "nearest" not in screen_text(pilot.app)
         await press_until(pilot, lambda: "2 processes, one on each GPU" in screen_text(pilot.app), "enter")
-        assert "2 processes, one on each GPU; effective batch 128 = 16 × 4 × 2 processes" in said(pilot)
+        assert "2 processes, one on each GPU; effective batch 128 = 16 × 4 × 2 processes" in notes(pilot)
         await press_until(pilot, lambda: "1 process on 2 GPUs" in screen_text(pilot.app), "g")
         assert preset_shown(pilot) == "llama-1b-sft", "all is as before"
 
@@ -101,7 +101,7 @@ async def test_the_palette_finds_the_number_of_gpus(words: str) -> None:
 async def test_a_command_that_starts_its_processes_itself_gets_no_more_of_them() -> None:
     command = CommandJob(command=("torchrun", "--nproc-per-node=2", "train.py"))
     async with on_screen(FakeBox(opened=replace(opened(None), job=command))) as pilot:
-        await press_until(pilot, lambda: "The command starts its processes itself" in said(pilot), "g")
+        await press_until(pilot, lambda: "The command starts its processes itself" in notes(pilot), "g")
 
 
 async def test_on_a_small_screen_the_glossary_is_scrolled_to() -> None:
@@ -114,9 +114,9 @@ async def test_on_a_small_screen_the_glossary_is_scrolled_to() -> None:
 
 async def test_a_key_that_does_nothing_says_what_may_be_meant() -> None:
     async with on_screen(FakeBox(), size=(80, 24)) as pilot:
-        await press_until(pilot, lambda: "M does nothing here; m is Memory." in said(pilot), "M")
+        await press_until(pilot, lambda: "M does nothing here; m is Memory." in notes(pilot), "M")
     async with on_screen(FakeBox(), size=(80, 24)) as pilot:
-        await press_until(pilot, lambda: "% does nothing here; ? shows all keys." in said(pilot), "percent_sign")
+        await press_until(pilot, lambda: "% does nothing here; ? shows all keys." in notes(pilot), "percent_sign")
 
 
 async def test_without_a_run_the_screen_says_what_to_press_and_which_runs_there_are() -> None:
