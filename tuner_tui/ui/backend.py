@@ -289,9 +289,7 @@ class Backend:
         completed = read_status(run).outcome == "completed"
         shown = config if config is not None and config.trains(record.job) else None
         if completed and (shown is None or _length(shown) == _length(record)):
-            raise LaunchError(
-                f"{run.id} has completed. t starts a new run; to go on, raise epochs or max steps."
-            )
+            raise LaunchError(f"{run.id} has completed. Raise epochs or max steps to continue it; t starts a new run.")
         resolved, job = (None, None) if shown is None else (shown.resolved, shown.job)
         plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=not completed)
         return _restart_offer(plan, RunReader(run).poll().state, record)

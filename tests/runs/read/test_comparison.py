@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.runs.builders import counters, view
-from tuner_tui.runs.read.comparison import Difference, LossAt, MeasuredFigure, OriginText, compare
+from tuner_tui.runs.read.comparison import Difference, LossAt, MeasuredFigure, OriginText, compare, format_ratio
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import CommandJob
 
@@ -144,3 +144,10 @@ def test_a_run_that_did_nothing_has_no_figures() -> None:
     for name in ("throughput", "step time", "data wait", "samples", "loss, last logged"):
         assert figure(nothing, view(), name).first is None
         assert figure(nothing, view(), name).ratio is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"), [(4.0, 5.0, "×1.25"), (0.0, 5.0, ""), (4.0, 0.0, ""), (None, 5.0, "")]
+)
+def test_there_is_no_factor_to_or_from_nothing(first: float | None, second: float | None, words: str) -> None:
+    assert format_ratio(MeasuredFigure("saving", "s", first, second)) == words

@@ -58,10 +58,8 @@ class MeasuredFigure(Struct, frozen=True):
 
     @property
     def ratio(self) -> float | None:
-        """The second divided by the first; None where either is unknown or the first is 0."""
-        if self.first is None or self.second is None or not self.first:
-            return None
-        return self.second / self.first
+        """The second divided by the first; None where either is unknown or 0."""
+        return self.second / self.first if self.first and self.second else None
 
 
 class LossAt(Struct, frozen=True):
