@@ -175,11 +175,12 @@ def test_ladders() -> None:
 
 def test_findings() -> None:
     required = ("when", "severity", "confidence", "sentence")
+    optional = ("of", "where", "warning", "unless", "evidence")
     rows = read_data_file(rows_of_findings.FILE)
     problems = [
         f"{name}: {problem}"
         for name, row in rows.items()
-        for problem in misspelled(row, required, (*required, "of", "where"))
+        for problem in misspelled(row, required, (*required, *optional))
     ]
     assert (
         problems + [f"{name}: no row {row['of']}" for name, row in rows.items() if row.get("of", name) not in rows]
