@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from textual import events
@@ -97,13 +97,19 @@ async def press_random_keys(app: App[None], seed: int, count: int) -> None:
     chosen = random.Random(seed)
     async with app.run_test(size=SIZES[0]) as pilot:
         await pilot.pause()
-        for _ in range(count):
-            if not app.is_running or app._exit:
-                return
-            await act(app, pilot, chosen)
-            if chosen.random() < 0.2:
-                await pilot.pause()
-                assert len(app._notifications) <= MAX_TOASTS, [note.message for note in app._notifications]
+        async for _ in acted(app, pilot, chosen, count):
+            assert len(app._notifications) <= MAX_TOASTS, [note.message for note in app._notifications]
+
+
+async def acted(app: App[None], pilot: Pilot[None], chosen: random.Random, count: int) -> AsyncIterator[None]:
+    """Act `count` times, until the program is left, and yield when it has had time to answer now and then."""
+    for _ in range(count):
+        if not app.is_running or app._exit:
+            return
+        await act(app, pilot, chosen)
+        if chosen.random() < 0.2:
+            await pilot.pause()
+            yield
 
 
 async def act(app: App[None], pilot: Pilot[None], chosen: random.Random) -> None:
@@ -126,13 +132,10 @@ async def use_any_machine(seed: int, root: Path, count: int) -> None:
     app, chosen = AnyMachine(seed, root).app(), random.Random(seed)
     async with app.run_test(size=chosen.choice((*SIZES, (40, 12), (109, 40), (115, 30), (250, 70)))) as pilot:
         await until(pilot, lambda: app.main.settings_view is not None and screen_text(app).strip())
-        for _ in range(count):
-            if not app.is_running or app._exit:
-                return
-            await act(app, pilot, chosen)
-            if chosen.random() < 0.2:
-                await pilot.pause()
-                look(app)
+        async for _ in acted(app, pilot, chosen, count):
+            look(app)
+        if not app.is_running or app._exit:
+            return
         await _all_handled(pilot)
         await _leave(app, pilot)
 

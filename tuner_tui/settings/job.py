@@ -138,7 +138,7 @@ def named_model(job: Job) -> str | None:
     """The model of the job, or the one that an option of its command names, such as `--model_name_or_path gpt2`."""
     if job.model or not isinstance(job, CommandJob):
         return job.model
-    from tuner_tui.settings.dialects.command_words import read_options
+    from tuner_tui.settings.dialects.command_words import read_options  # what lists runs needs none of its modules
 
     return model_among(read_options(job.command))
 

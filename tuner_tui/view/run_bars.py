@@ -247,7 +247,7 @@ def _measured_parts(state: RunState, gpu: GpuSample, sample: Sample | None) -> d
 
 def _weight_bytes(state: RunState) -> int | None:
     """Return the bytes of the weights of one process that trains them all in one dtype; None for any other."""
-    from tuner_tui.memory.known_shapes import DTYPE_BYTES
+    from tuner_tui.memory.known_shapes import DTYPE_BYTES  # not needed for the first frame
 
     each = DTYPE_BYTES.get(str(state.in_effect.get("parameter_dtype")))
     if each is None or state.parameters is None or state.parameters != state.trainable_parameters:
